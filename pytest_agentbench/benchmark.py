@@ -1,0 +1,176 @@
+"""What a benchmark is: rows in, tasks out, and a grader.
+
+A benchmark is one file: a subclass of :class:`Benchmark`, found through the entry point group
+``pytest_agentbench.benchmarks`` or returned from the hook ``pytest_agentbench_benchmarks``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_agentbench.datasets import Row, read_json
+from pytest_agentbench.errors import RowError
+from pytest_agentbench.model import AgentTask, Attempt, Grade, Session, Task, TaskRef, TrialRecord
+from pytest_agentbench.text import one_line
+
+if TYPE_CHECKING:
+    from pytest_agentbench.browser import BrowserEngine
+    from pytest_agentbench.judge import Judge
+    from pytest_agentbench.transcripts import Transcript
+
+__all__ = ["Benchmark", "Cells", "Tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a grader may use.  ``browser`` starts Chromium when it is first called."""
+
+    browser: Callable[[], BrowserEngine]
+    judge: Judge | None
+    timeout_scale: float
+    #: Whether evidence of a failed, or of any, trial is wanted.
+    evidence: str
+
+
+class Benchmark(ABC):
+    """A suite of tasks with its graders.
+
+    Subclasses set the class attributes and write :meth:`task` and :meth:`grade`; the other methods
+    have working defaults.
+    """
+
+    #: Short name: letters, digits and underscores.
+    name: str
+    #: Hub id of the published dataset, used when ``--bench-data`` names none.
+    published: str = ""
+    #: Columns that a dataset must have.
+    columns: tuple[str, ...] = ()
+    #: The column with the task's identifier.
+    id_column: str = "task_id"
+    #: Columns whose values become markers and by which reports are broken down.
+    group_columns: tuple[str, ...] = ()
+    #: Score in [0, 1] from which a trial passes, unless ``--bench-pass-score`` says else.
+    pass_score: float = 1.0
+    #: Whether rows carry reference solutions, so that ``reference`` can be the agent.
+    has_reference: bool = False
+
+    def bundled(self) -> Iterable[Mapping[str, Any]]:
+        """The rows that come with the package; none by default."""
+        return ()
+
+    def tags(self, row: Row) -> Sequence[str]:
+        """Markers of a row besides the benchmark's name; the values of ``group_columns``."""
+        return [str(row.cells[name]) for name in self.group_columns if row.cells.get(name)]
+
+    @abstractmethod
+    def task(self, ref: TaskRef, row: Row) -> Task:
+        """Parse *row* in full.
+
+        Raises
+        ------
+        RowError
+            A cell is broken (use :class:`Cells`, which raises it with the row and column named).
+        """
+
+    def agent_task(self, task: Task, trial: int, seed: int) -> AgentTask:
+        """What the agent may see of *task*.  Never a reference, a check, a rubric or a label."""
+        return AgentTask(
+            benchmark=self.name,
+            id=task.ref.id,
+            prompt=task.prompt,
+            sessions=(Session(task.prompt),),
+            tools=(),
+            time_limit_s=task.time_limit_s,
+            trial=trial,
+            seed=seed,
+        )
+
+    def prepare(self, task: Task, workspace: Path) -> None:
+        """Put the task's files into the empty *workspace*; nothing by default."""
+
+    def reference(self, task: Task, workspace: Path) -> Transcript:
+        """The transcript of the reference solution (only where ``has_reference``)."""
+        raise LookupError(f"{self.name} has no reference solutions")
+
+    @abstractmethod
+    def grade(self, attempt: Attempt, tools: Tools) -> Grade:
+        """Grade one trial.
+
+        Whatever is wrong with what the agent did is a failed check; an exception of any kind is
+        the harness's trouble and becomes the verdict error.
+        """
+
+    def headlines(self, records: Sequence[TrialRecord]) -> Mapping[str, float]:
+        """Further numbers for the summary, computed from the scored records of one agent."""
+        return {}
+
+
+class Cells:
+    """Typed access to a row's cells; what is wrong is a :class:`RowError` naming the column."""
+
+    def __init__(self, benchmark: str, ref: TaskRef, row: Row) -> None:
+        self._benchmark = benchmark
+        self._where = f"{row.index + 1} ({one_line(ref.id, 60)})" if ref.id else str(row.index + 1)
+        self._cells = row.cells
+
+    def error(self, column: str, reason: str) -> RowError:
+        """A :class:`RowError` for *column*, to raise."""
+        return RowError(self._benchmark, self._where, column, reason)
+
+    def _get(self, column: str) -> Any:
+        if column not in self._cells:
+            raise self.error(column, "the column is missing")
+        return self._cells[column]
+
+    def text(self, column: str, *, empty: bool = False) -> str:
+        """A text cell; an empty one is an error unless *empty* is allowed."""
+        value = self._get(column)
+        if value is None and empty:
+            return ""
+        if not isinstance(value, str):
+            raise self.error(column, f"expected text, found {_kind(value)}")
+        if not empty and not value.strip():
+            raise self.error(column, "expected text, found nothing")
+        return value
+
+    def flag(self, column: str) -> bool:
+        """A boolean cell, or the text of one (``true``, ``False``)."""
+        value = self._get(column)
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+            return value.strip().lower() == "true"
+        raise self.error(column, f"expected true or false, found {_kind(value)}")
+
+    def json(self, column: str, *kinds: type) -> Any:
+        """A cell with JSON text (or the value itself) of one of *kinds*; SQL null, an empty cell
+        and JSON ``null`` are ``None``."""
+        value = self._get(column)
+        if isinstance(value, str):
+            if not value.strip():
+                return None
+            try:
+                value = read_json(value)
+            except ValueError as error:
+                raise self.error(column, f"is not JSON: {error}") from None
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(_NAMES[kind] for kind in kinds)
+            raise self.error(column, f"expected {wanted}, found {_kind(value)}")
+        return value
+
+
+_NAMES = {dict: "a JSON object", list: "a JSON array", bool: "true or false", str: "a text"}
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return f"the text {one_line(value, 60)!r}"
+    if isinstance(value, bool | int | float):
+        return f"{value}"
+    return {dict: "an object", list: "an array"}.get(type(value), type(value).__name__)

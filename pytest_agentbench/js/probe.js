@@ -1,0 +1,301 @@
+// Runs in an isolated world: it shares the DOM with the page, but none of its JavaScript, so that
+// pristine functions look at what a person would see.  Only the top frame uses it.
+(() => {
+  "use strict";
+  if (window !== window.top) return;
+
+  const INTERACTIVE = "button,input:not([type=hidden i]),select,textarea,a[href],area[href],summary";
+  const ROLES = new Set(("button checkbox combobox gridcell link listbox menuitem menuitemcheckbox menuitemradio " +
+    "option radio scrollbar searchbox slider spinbutton switch tab textbox treeitem").split(" "));
+  const READ = ["value", "placeholder", "title", "alt", "aria-label", "label"];
+
+  const squeeze = (text) => text.replace(/[\s\u00a0]+/g, " ");
+
+  // -- walking: document order, open shadow roots after the element's own place ----------------
+  function* elements(root) {
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      yield node;
+      if (node.shadowRoot) yield* elements(node.shadowRoot);
+    }
+  }
+  const roots = () => {
+    const found = [document];
+    for (let i = 0; i < found.length; i++) {
+      for (const element of found[i].querySelectorAll("*")) if (element.shadowRoot) found.push(element.shadowRoot);
+    }
+    return found;
+  };
+  const matches = (selector) => {
+    const all = roots();
+    if (all.length === 1) return [...document.querySelectorAll(selector)];
+    const found = [];
+    for (const element of elements(document)) if (element.matches(selector)) found.push(element);
+    return found;
+  };
+
+  // -- text ------------------------------------------------------------------------------------
+  const treeText = (root) => {
+    let text = "";
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_CDATA_SECTION);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const parent = node.parentNode;
+      if (!(parent instanceof HTMLStyleElement || parent instanceof SVGStyleElement)) text += node.data;
+    }
+    return text;
+  };
+  const texts = () => {
+    const parts = [];
+    for (const root of roots()) {
+      parts.push(treeText(root));
+      if (root === document) {
+        if (document.body) parts.push(document.body.innerText);
+      } else {
+        for (const child of root.children) if (child.innerText) parts.push(child.innerText);
+      }
+      for (const field of root.querySelectorAll("input,textarea,select,output,progress,meter,button")) {
+        if (typeof field.value === "string") parts.push(field.value);
+      }
+      for (const name of READ) {
+        for (const element of root.querySelectorAll(`[${name}]`)) parts.push(element.getAttribute(name));
+      }
+    }
+    return parts.map(squeeze);
+  };
+  const holds = (strings) => {
+    if (strings.length === 0) return [];
+    const parts = texts();
+    return strings.map((wanted) => parts.some((part) => part.includes(squeeze(wanted))));
+  };
+
+  // -- interactive elements --------------------------------------------------------------------
+  const interactive = (element) => {
+    if (element.matches(INTERACTIVE)) return true;
+    const role = element.getAttribute("role");
+    if (role && role.toLowerCase().split(/\s+/).some((name) => ROLES.has(name))) return true;
+    const editable = element.getAttribute("contenteditable");
+    if (editable !== null && editable.toLowerCase() !== "false") return true;
+    if ((element.getAttribute("draggable") || "").toLowerCase() === "true") return true;
+    if (element.hasAttribute("tabindex") && element.tabIndex >= 0) return true;
+    return false;
+  };
+  // *listening*: nodes that have a listener of a person's events
+  const count = (listening) => {
+    let total = 0;
+    for (const element of elements(document)) {
+      if (interactive(element)) total += 1;
+      else if (listening.has(element) && element !== document.documentElement && element !== document.body) total += 1;
+    }
+    return total;
+  };
+
+  // -- where a person would click --------------------------------------------------------------
+  const contains = (outer, inner) => {
+    for (let node = inner; node; node = node.parentNode || node.host) if (node === outer) return true;
+    return false;
+  };
+  const boxed = (element) => {
+    for (const rect of element.getClientRects()) if (rect.width > 0 && rect.height > 0) return true;
+    return false;
+  };
+  const visible = (element) =>
+    boxed(element) && element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  const hit = (x, y) => {
+    let found = document.elementFromPoint(x, y);
+    while (found && found.shadowRoot) {
+      const deeper = found.shadowRoot.elementFromPoint(x, y);
+      if (!deeper || deeper === found) break;
+      found = deeper;
+    }
+    return found;
+  };
+  const accepts = (element, found) => {
+    if (!found) return false;
+    if (contains(element, found)) return true;
+    for (const label of element.labels || []) if (contains(label, found)) return true;
+    return false;
+  };
+  // a point of *element* that the mouse reaches, or null
+  const reach = (element) => {
+    for (const scroll of [false, true]) {
+      if (scroll) element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+      const box = element.getBoundingClientRect();
+      const first = [...element.getClientRects()].find((rect) => rect.width > 0 && rect.height > 0);
+      for (const rect of first && first.width !== box.width ? [box, first] : [box]) {
+        const x = rect.left + rect.width / 2, y = rect.top + rect.height / 2;
+        if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) continue;
+        if (accepts(element, hit(x, y))) return { x, y };
+      }
+    }
+    return null;
+  };
+  const outside = (element) => {
+    const rect = element.getBoundingClientRect();
+    const x = rect.left + rect.width / 2, y = rect.top + rect.height / 2;
+    return x < 0 || y < 0 || x >= innerWidth || y >= innerHeight;
+  };
+  // {point} or {reason}: whether and where *element* can be clicked
+  const target = (element) => {
+    if (element.matches(":disabled")) return { reason: "is disabled" };
+    if (visible(element)) {
+      const point = reach(element);
+      if (point) return { point, via: element };
+    }
+    if (element.matches("input[type=checkbox i],input[type=radio i]")) {
+      for (const label of element.labels) {
+        if (!visible(label)) continue;
+        const point = reach(label);
+        if (point) return { point, via: label };
+      }
+    }
+    if (!visible(element)) return { reason: "is not visible" };
+    return { reason: outside(element) ? "is out of the page" : "is covered by another element" };
+  };
+  const locate = (selector) => {
+    const found = matches(selector);
+    let reason = null;
+    for (const element of found) {
+      const answer = target(element);
+      if (answer.point) return { element, ...answer };
+      reason = reason || answer.reason;
+    }
+    return { reason: reason === null ? "matches no element" : found.length === 1 ? reason : `${reason} (first of ${found.length})` };
+  };
+
+  // -- clicks ------------------------------------------------------------------------------------
+  const clicked = new WeakSet();
+  const places = new Set();
+  const path = (element) => {
+    let text = "";
+    for (let node = element; node && node.parentNode; node = node.parentNode) {
+      text = "/" + [...node.parentNode.childNodes].filter((n) => n.nodeType === 1).indexOf(node) + text;
+    }
+    return text;
+  };
+  const signs = (element) => {
+    const words = squeeze(element.innerText || element.value || element.getAttribute("aria-label") || "").trim();
+    const rect = element.getBoundingClientRect();
+    const x = Math.round(rect.left + scrollX), y = Math.round(rect.top + scrollY);
+    return [`${x},${y} ${words}`, `${path(element)} ${words}`];
+  };
+  let aimed = null;
+  let events = 0;
+  let landed = false;
+  const watch = (event) => {
+    events += 1;
+    if (!aimed) return;
+    // an element that took the place of the one aimed at is as good to a person
+    const { element, via, selector } = aimed;
+    for (const node of event.composedPath()) {
+      if (node === element || node === via || (node instanceof Element && node.matches(selector))) landed = true;
+    }
+  };
+  for (const type of ["mousedown", "click"]) addEventListener(type, watch, { capture: true });
+  const aim = (selector, found) => {
+    if (!found.point) return { reason: found.reason };
+    aimed = { ...found, selector };
+    events = 0;
+    landed = false;
+    clicked.add(found.element);
+    for (const sign of signs(found.element)) places.add(sign);
+    return { x: found.point.x, y: found.point.y };
+  };
+
+  globalThis.__ab = {
+    look: ({ strings, selectors, count: wanted }) => ({
+      strings: holds(strings),
+      selectors: selectors.map((selector) => matches(selector).length > 0),
+      count: wanted ? count(new Set()) : null,
+    }),
+    count: (...listening) => count(new Set(listening)),
+    find: (selector) => {
+      const found = locate(selector);
+      return found.point ? {} : { reason: found.reason };
+    },
+    aim: (selector) => aim(selector, locate(selector)),
+    // false only when mouse events came and none of them reached what was aimed at
+    landed: () => landed || events === 0,
+    // the next match that was not clicked yet: first one at a place and with a text of its own
+    next: (selector) => {
+      let second = null;
+      for (const element of matches(selector)) {
+        if (clicked.has(element)) continue;
+        const answer = target(element);
+        if (!answer.point) continue;
+        if (!signs(element).some((sign) => places.has(sign))) return aim(selector, { element, ...answer });
+        second = second || element;
+      }
+      return second ? aim(selector, { element: second, ...target(second) }) : { reason: "no further element" };
+    },
+    async wait(selector, ms) {
+      const end = performance.now() + ms;
+      for (;;) {
+        const found = locate(selector);
+        if (found.point || performance.now() >= end) return found.point ? {} : { reason: found.reason };
+        await new Promise((done) => setTimeout(done, 50));
+      }
+    },
+    setRange: (selector, value) => {
+      const { element, reason } = locate(selector);
+      if (!element) return { reason };
+      if (!(element instanceof HTMLInputElement)) return { reason: "is not an input" };
+      element.focus();
+      element.value = value;
+      element.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+      element.dispatchEvent(new Event("change", { bubbles: true }));
+      return { reached: element.value };
+    },
+    // focuses a text field and selects its content, so that typing replaces it
+    focusText: (selector) => {
+      const { element, reason } = locate(selector);
+      if (!element) return { reason };
+      const typed = element instanceof HTMLTextAreaElement || element.isContentEditable ||
+        (element instanceof HTMLInputElement && /^(text|search|url|tel|email|password|number)$/.test(element.type));
+      if (element.readOnly) return { reason: "is read-only" };
+      element.focus();
+      if (typed) {
+        if (element.select) element.select(); else getSelection().selectAllChildren(element);
+        return { typed: true };
+      }
+      return element instanceof HTMLInputElement ? { typed: false } : { reason: "is not a text field" };
+    },
+    setValue: (selector, value) => {
+      const { element, reason } = locate(selector);
+      if (!element) return { reason };
+      element.value = value;
+      element.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+      element.dispatchEvent(new Event("change", { bubbles: true }));
+      return element.value === value ? { reached: value } : { reason: `does not take the value ${JSON.stringify(value)}` };
+    },
+    blur: () => { if (document.activeElement) document.activeElement.blur(); return {}; },
+    focus: (selector) => {
+      const { element, reason } = locate(selector);
+      if (!element) return { reason };
+      element.focus();
+      return {};
+    },
+    select: (selector, value) => {
+      const { element, reason } = locate(selector);
+      if (!element) return { reason };
+      if (!(element instanceof HTMLSelectElement)) return { reason: "is not a select" };
+      const all = [...element.options];
+      const option = all.find((o) => o.value === value) || all.find((o) => squeeze(o.label).trim() === squeeze(value).trim());
+      if (!option || option.disabled) return { reason: `has no option ${JSON.stringify(value)}` };
+      element.focus();
+      element.value = option.value;
+      option.selected = true;
+      element.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+      element.dispatchEvent(new Event("change", { bubbles: true }));
+      return { reached: option.value };
+    },
+    checked: (selector) => {
+      const { element, reason } = locate(selector);
+      if (!element) return { reason };
+      const state = element.matches("input[type=checkbox i],input[type=radio i]") ? element.checked
+        : element.getAttribute("aria-checked") === "true";
+      return { checked: state };
+    },
+    page: () => ({ text: squeeze(document.body ? document.body.innerText : "").slice(0, 200000),
+                   html: document.documentElement ? document.documentElement.outerHTML.slice(0, 2000000) : "" }),
+  };
+})();

@@ -1,0 +1,729 @@
+"""Drive one micro-app in Chromium the way a person would, and report what was seen.
+
+This is the mechanics of the genui grading rules: loading, looking, stepping, collecting payloads.
+It judges nothing but payload validity, which it needs to know when to stop clicking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pytest_agentbench.browser import ORIGIN, BrowserEngine, Stage
+from pytest_agentbench.schemas import SchemaError
+
+__all__ = ["ACTIONS", "AppJob", "AppReport", "BadStep", "Payload", "Step", "StepResult", "run_app"]
+
+T = TypeVar("T")
+
+#: What a step may do, and whether it needs a value.
+ACTIONS: Mapping[str, bool] = {
+    "click": False,
+    "set_range": True,
+    "fill": True,
+    "select_option": True,
+    "check": False,
+    "uncheck": False,
+    "press": True,
+    "hover": False,
+    "wait_for": False,
+}
+
+LOAD_S = 15.0
+MATCH_S = 5.0
+CALLBACK_S = 3.0
+BETWEEN_S = 1.0
+TOTAL_S = 60.0
+SETTLE_S = 0.8
+#: A page that does not answer for this long hangs.
+ANSWER_S = 5.0
+EVIDENCE_S = 5.0
+MAX_EXTRA_CLICKS = 25
+MAX_POPUPS = 5
+#: More dialogs or popups than this are a storm, which ends the trial at once.
+MAX_STORM = 50
+MAX_ERRORS = 50
+MAX_LISTENERS = 2000
+#: Events that a person causes; an element that listens to one of them is interactive.
+_PERSONS = re.compile(
+    r"click|dblclick|pointer\w+|mouse\w+|touch\w+|key\w+|input|change|submit"
+    r"|drag\w*|drop|wheel"
+)
+#: A click that hits nothing it was aimed at (the element moved) is tried again.
+AIMS = 3
+
+
+class BadStep(Exception):
+    """A selector of the row is not CSS, or a key has no such name."""
+
+
+class _Done(Exception):
+    """The page is gone, but not before it sent a valid payload: nothing more to do."""
+
+
+class _Fault(Exception):
+    """The page cannot be used any further; the message is the reason to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One interaction of a row."""
+
+    action: str
+    selector: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.selector}" + (f" {self.value!r}" if self.value else "")
+
+
+@dataclass(frozen=True, slots=True)
+class AppJob:
+    """What to render, what to look for, what to do.
+
+    ``validate`` gives the problems of a payload (none: valid); ``None`` when no callback is
+    expected.
+    """
+
+    html: str
+    strings: tuple[str, ...] = ()
+    selectors: tuple[str, ...] = ()
+    min_count: int = 0
+    steps: tuple[Step, ...] = ()
+    validate: Callable[[Any], list[str]] | None = None
+    scale: float = 1.0
+
+
+@dataclass(slots=True)
+class Payload:
+    """One call of ``sendAction``: its JSON text, or why JSON cannot carry it."""
+
+    text: str
+    counts: bool
+    fault: str | None = None
+    note: str = ""
+    argc: int = 1
+    problems: list[str] | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether it counts (sent after the first interaction began) and is valid."""
+        return self.counts and self.problems == []
+
+
+@dataclass(slots=True)
+class StepResult:
+    """How a step went."""
+
+    step: str
+    ok: bool
+    reason: str = ""
+    asked: str | None = None
+    reached: str | None = None
+
+
+@dataclass(slots=True)
+class AppReport:
+    """What was seen.  ``fault`` is set when the page could not be used to the end."""
+
+    strings: list[bool] = field(default_factory=list)
+    selectors: list[bool] = field(default_factory=list)
+    count: int = 0
+    loaded: bool = False
+    finished: bool = False
+    fault: str | None = None
+    errors: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
+    steps: list[StepResult] = field(default_factory=list)
+    extra_clicks: int = 0
+    dialogs: list[dict[str, str]] = field(default_factory=list)
+    popups: int = 0
+    left_for: list[str] = field(default_factory=list)
+    blocked: list[dict[str, str]] = field(default_factory=list)
+    provided: list[str] = field(default_factory=list)
+    screenshot: bytes | None = None
+    html: str = ""
+    text: str = ""
+    browser: str = ""
+
+    @property
+    def valid_payload(self) -> bool:
+        """Whether a valid payload came after the first interaction began."""
+        return any(payload.valid for payload in self.payloads)
+
+
+def run_app(engine: BrowserEngine, job: AppJob, *, evidence: Callable[[AppReport], bool]) -> AppReport:
+    """Run *job* on a fresh page of *engine*.
+
+    Parameters
+    ----------
+    evidence
+        Called with the finished report: whether a screenshot and the final DOM are wanted.
+
+    Raises
+    ------
+    BadStep
+        A selector of the row is not CSS, or a step names an unknown key.
+    SchemaError
+        The row's schema cannot be used after all.
+    HarnessError
+        The browser (not the page) failed.
+    """
+    bad: list[Exception] = []
+
+    async def work(stage: Stage) -> AppReport:
+        run = _Run(engine, stage, job)
+        try:
+            await run.play()
+        except (BadStep, SchemaError) as error:
+            bad.append(error)
+        else:
+            if evidence(run.report):
+                await run.collect_evidence()
+        return run.report
+
+    # the app's own limit ends inside; what is on top is for evidence and a slow harness
+    report = engine.run(work, TOTAL_S * job.scale + 4 * EVIDENCE_S)
+    if bad:
+        raise bad[0]
+    report.browser = engine.version
+    return report
+
+
+class _Run:
+    def __init__(self, engine: BrowserEngine, stage: Stage, job: AppJob) -> None:
+        self.engine = engine
+        self.stage = stage
+        self.job = job
+        self.report = AppReport(
+            strings=[False] * len(job.strings), selectors=[False] * len(job.selectors)
+        )
+        self._broken = asyncio.Event()
+        self._deadline = time.monotonic() + TOTAL_S * job.scale
+        self._begun = False
+        self._gone = False
+        self._closing = False
+        self._found: dict[str, Any] = {}
+        stage.html = job.html
+        stage.listener = self._on_event
+
+    # -- the course of a trial ------------------------------------------------------------------
+
+    async def play(self) -> None:
+        report = self.report
+        watcher = asyncio.get_running_loop().create_task(self._watch_memory())
+        try:
+            await self._load()
+            report.loaded = True
+            await self._look(selectors=True, count=True)
+            for step in self.job.steps:
+                report.steps.append(await self._step(step))
+                await self._check_fault()
+            if self.job.validate is not None:
+                await self._press_on()
+            await self._settle()
+            await self._look(selectors=True, count=True)
+            report.finished = True
+        except _Done:
+            report.finished = True
+        except _Fault as fault:
+            report.fault = str(fault)
+        finally:
+            watcher.cancel()
+            self._closing = True
+        await self._validate()
+        report.blocked = self.stage.blocked[:100]
+        report.provided = sorted(set(self.stage.provided))
+
+    async def _load(self) -> None:
+        limit = LOAD_S * self.job.scale
+        never = f"the page never finished loading (in {limit:g} s)"
+        goto = self.stage.page.goto(f"{ORIGIN}/", wait_until="load", timeout=limit * 1000)
+        try:
+            await self._guard(goto, limit + 1, never)
+        except _Fault:
+            raise
+        except Exception as error:  # Playwright's: a time-out, or a navigation of the page's own
+            if "Timeout" in str(error):
+                raise _Fault(never) from None
+            await self._loaded_after_all(limit, never)
+        if self.stage.probe_context is None or self.stage.control is None:
+            raise _Fault("the page replaced itself while loading")
+        await self._probe("0", never)  # the main thread answers
+
+    async def _loaded_after_all(self, limit: float, never: str) -> None:
+        """A page that tried to go elsewhere while loading counts once it has settled down."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            await asyncio.sleep(0.05)
+            try:
+                if await self._probe("document.readyState === 'complete'", never):
+                    return
+            except (_Fault, _Done):
+                raise
+            except Exception:
+                continue  # between two documents
+        raise _Fault(never)
+
+    async def _begin(self) -> None:
+        """From the first interaction on, payloads count."""
+        if not self._begun:
+            self._begun = True
+            await self._control("begin()")
+
+    async def _step(self, step: Step) -> StepResult:
+        result = StepResult(str(step), True)
+        if step.action == "click":
+            result.reason = await self._click(step.selector)
+            if not result.reason and step is not self.job.steps[-1]:
+                await self._control("quiet(0)")
+            await self._look()
+        else:
+            result.reason = await self._find(f"__ab.find({_js(step.selector)})", step.selector)
+            if not result.reason and step.action != "wait_for":
+                await self._begin()
+                result.reason = await self._act(step, result)
+        result.ok = not result.reason
+        return result
+
+    async def _press_on(self) -> None:
+        """Wait for a valid payload; without one, click the remaining matches of the last click."""
+        clicks = [step.selector for step in self.job.steps if step.action == "click"]
+        if await self._callback(CALLBACK_S) or not clicks:
+            return
+        while self.report.extra_clicks < MAX_EXTRA_CLICKS:
+            found = await self._probe(f"__ab.next({_js(clicks[-1])})")
+            if "x" not in found:
+                break
+            self.report.extra_clicks += 1
+            await self._begin()
+            await self._mouse(found["x"], found["y"])
+            valid = await self._callback(BETWEEN_S)
+            await self._look()
+            if valid:
+                return
+        if self.report.extra_clicks:
+            await self._callback(CALLBACK_S - BETWEEN_S)
+
+    async def _settle(self) -> None:
+        """Listen for late errors, no longer than something can still happen."""
+        end = time.monotonic() + SETTLE_S
+        while True:
+            await self._control(f"quiet({max(0.0, end - time.monotonic()) * 1000:g})", SETTLE_S)
+            if not self.stage.requests or time.monotonic() >= end:
+                return
+            await asyncio.sleep(0.02)
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    async def _click(self, selector: str) -> str:
+        """Click the first match that can be clicked; the reason when there is none."""
+        for _ in range(AIMS):
+            reason = await self._find(f"__ab.aim({_js(selector)})", selector)
+            if reason:
+                return reason
+            await self._begin()
+            await self._mouse(self._found["x"], self._found["y"])
+            if self._gone or await self._probe("__ab.landed()"):
+                return ""
+        return "moved away or was replaced before the click reached it"
+
+    async def _mouse(self, x: float, y: float) -> None:
+        where = {"x": x, "y": y}
+        press = {**where, "button": "left", "clickCount": 1}
+        send = self.stage.cdp.send
+        events = asyncio.gather(
+            send("Input.dispatchMouseEvent", {"type": "mouseMoved", **where}),
+            send("Input.dispatchMouseEvent", {"type": "mousePressed", "buttons": 1, **press}),
+            send("Input.dispatchMouseEvent", {"type": "mouseReleased", **press}),
+        )
+        await self._guard(events, ANSWER_S, "the page hangs: no answer after a click")
+
+    async def _find(self, expression: str, selector: str) -> str:
+        """Evaluate *expression*; without a match wait for one and do so again.
+
+        What it gave is in ``self._found``; returned is the reason when there was no match.
+        """
+        self._found = await self._probe(expression)
+        if "reason" in self._found:
+            limit = MATCH_S * self.job.scale
+            wait = f"__ab.wait({_js(selector)}, {limit * 1000:g})"
+            self._found = await self._probe(wait, limit=limit + ANSWER_S, await_promise=True)
+            if "reason" not in self._found:
+                if not self._begun:  # it took a while: what is there now is still "after load"
+                    await self._look(selectors=True, count=True)
+                self._found = await self._probe(expression)
+        return str(self._found.get("reason", ""))
+
+    async def _act(self, step: Step, result: StepResult) -> str:
+        """Do any step but a click; the reason when it could not be done."""
+        selector, value = _js(step.selector), _js(step.value)
+        found: Mapping[str, Any] = {}
+        match step.action:
+            case "set_range" | "select_option":
+                call = "setRange" if step.action == "set_range" else "select"
+                found = await self._probe(f"__ab.{call}({selector}, {value})")
+                result.asked, result.reached = step.value, found.get("reached")
+            case "fill":
+                found = await self._fill(step)
+            case "check" | "uncheck":
+                found = await self._check_box(step.selector, step.action == "check")
+            case "press":
+                found = await self._probe(f"__ab.focus({selector})")
+                if "reason" not in found:
+                    await self._key(step.value)
+            case "hover":
+                found = await self._probe(f"__ab.aim({selector})")
+                if "x" in found:
+                    move = {"type": "mouseMoved", "x": found["x"], "y": found["y"]}
+                    send = self.stage.cdp.send("Input.dispatchMouseEvent", move)
+                    await self._guard(send, ANSWER_S, "the page hangs: no answer to the mouse")
+        return str(found.get("reason", ""))
+
+    async def _fill(self, step: Step) -> Mapping[str, Any]:
+        selector, value = _js(step.selector), _js(step.value)
+        found: Mapping[str, Any] = await self._probe(f"__ab.focusText({selector})")
+        if "reason" in found:
+            return found
+        hangs = "the page hangs: no answer to typing"
+        if not found["typed"]:
+            found = await self._probe(f"__ab.setValue({selector}, {value})", hangs)
+        elif step.value:
+            typing = self.stage.cdp.send("Input.insertText", {"text": step.value})
+            await self._guard(typing, ANSWER_S, hangs)
+            found = await self._probe("__ab.blur()", hangs)
+        else:
+            await self._guard(self.stage.page.keyboard.press("Delete"), ANSWER_S, hangs)
+            found = await self._probe("__ab.blur()", hangs)
+        return found
+
+    async def _check_box(self, selector: str, wanted: bool) -> Mapping[str, Any]:
+        question = f"__ab.checked({_js(selector)})"
+        state: Mapping[str, Any] = await self._probe(question)
+        if "reason" in state or state["checked"] == wanted:
+            return state
+        reason = await self._click(selector)
+        if reason:
+            return {"reason": reason}
+        state = await self._probe(question)
+        if "reason" not in state and state["checked"] != wanted:
+            return {"reason": f"is {'not' if wanted else 'still'} checked after a click"}
+        return state
+
+    async def _key(self, key: str) -> None:
+        pressing = self.stage.page.keyboard.press(key)
+        try:
+            await self._guard(pressing, ANSWER_S, "the page hangs: no answer to a key")
+        except (_Fault, _Done):
+            raise
+        except Exception as error:
+            if "Unknown key" in str(error):
+                raise BadStep(f"press: unknown key {key!r}") from None
+            raise
+
+    # -- looking --------------------------------------------------------------------------------
+
+    async def _look(self, *, selectors: bool = False, count: bool = False) -> None:
+        """Note which strings (and selectors) are there, and how many interactive elements."""
+        report, job = self.report, self.job
+        texts = [i for i, seen in enumerate(report.strings) if not seen]
+        styles = [i for i, seen in enumerate(report.selectors) if not seen] if selectors else []
+        count = count and report.count < job.min_count
+        if self._gone or not (texts or styles or count):
+            return
+        want = {
+            "strings": [job.strings[i] for i in texts],
+            "selectors": [job.selectors[i] for i in styles],
+            "count": count,
+        }
+        seen = await self._probe(f"__ab.look({_js(want)})")
+        for i, there in zip(texts, seen["strings"], strict=True):
+            report.strings[i] = there
+        for i, there in zip(styles, seen["selectors"], strict=True):
+            report.selectors[i] = there
+        if count:
+            found = seen["count"]
+            if found < job.min_count:
+                found = await self._count_with_listeners()
+            report.count = max(report.count, found)
+
+    async def _count_with_listeners(self) -> int:
+        """Count again, with the elements that only listen: the inspector sees all listeners."""
+        send, world = self.stage.cdp.send, self.stage.probe_context
+        document = await self._guard(
+            send("Runtime.evaluate", {"expression": "document", "contextId": world}), ANSWER_S
+        )
+        query = {"objectId": document["result"]["objectId"], "depth": -1, "pierce": True}
+        answer = await self._guard(send("DOMDebugger.getEventListeners", query), ANSWER_S)
+        nodes = dict.fromkeys(
+            listener["backendNodeId"]
+            for listener in answer["listeners"]
+            if "backendNodeId" in listener and _PERSONS.fullmatch(listener["type"])
+        )
+        resolving = [
+            send("DOM.resolveNode", {"backendNodeId": node, "executionContextId": world})
+            for node in list(nodes)[:MAX_LISTENERS]
+        ]
+        resolved = await self._guard(
+            asyncio.gather(*resolving, return_exceptions=True), ANSWER_S
+        )
+        handles = [
+            {"objectId": node["object"]["objectId"]} for node in resolved if isinstance(node, dict)
+        ]
+        call = {
+            "executionContextId": world,
+            "functionDeclaration": "function (...nodes) { return __ab.count(...nodes); }",
+            "arguments": handles,
+            "returnByValue": True,
+        }
+        counted = await self._guard(send("Runtime.callFunctionOn", call), ANSWER_S)
+        return int(counted["result"]["value"])
+
+    async def _callback(self, seconds: float) -> bool:
+        """Wait until a valid payload has come; false when none can come, or time is over."""
+        end = time.monotonic() + seconds * self.job.scale
+        while True:
+            await self._validate()
+            if self.report.valid_payload:
+                return True
+            left = end - time.monotonic()
+            if left <= 0 or self._gone:
+                return False
+            before = len(self.report.payloads)
+            total = await self._control(f"payload({before}, {left * 1000:g})", left)
+            if total <= before and len(self.report.payloads) == before:
+                return False
+
+    async def _validate(self) -> None:
+        if self.job.validate is None:
+            return
+        for payload in self.report.payloads:
+            if payload.problems is None:
+                payload.problems = await asyncio.to_thread(_problems, payload, self.job.validate)
+
+    async def collect_evidence(self) -> None:
+        """A screenshot and the final DOM, as far as the page still gives them."""
+        try:  # a page that hangs gives no picture
+            await asyncio.wait_for(self._evaluate("0"), 0.5)
+        except Exception:
+            return
+        with contextlib.suppress(Exception):
+            shot = self.stage.page.screenshot(timeout=EVIDENCE_S * 1000, animations="allow")
+            self.report.screenshot = await asyncio.wait_for(shot, EVIDENCE_S)
+        with contextlib.suppress(Exception):
+            page = await asyncio.wait_for(self._evaluate("__ab.page()"), EVIDENCE_S)
+            self.report.html, self.report.text = page["html"], page["text"]
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def _on_event(self, kind: str, data: Any) -> None:
+        report = self.report
+        if self._closing:
+            return
+        if kind == "bridge":
+            self._on_bridge(data)
+        elif kind == "error":
+            self._error(data)
+        elif kind == "document":
+            if report.loaded:
+                self._left(data)
+                self._gone = True
+        elif kind == "reloads":
+            self._break("the page reloads itself without end")
+        elif kind == "cleared":
+            if report.loaded:
+                self._gone = True
+                if not report.left_for:
+                    self._left("a document of its own making")
+        elif kind == "leave":
+            if report.loaded:
+                self._left(data)
+        elif kind == "dialog":
+            report.dialogs.append(data)
+            if len(report.dialogs) > MAX_STORM:
+                self._break(f"the page opened more than {MAX_STORM} dialogs")
+        elif kind == "popup":
+            report.popups += 1
+            if report.popups > MAX_STORM:
+                self._break(f"the page opened more than {MAX_STORM} popups")
+        elif kind == "crash":
+            self._break("the page crashed")
+        elif kind == "close":
+            self._break("the page closed itself")
+
+    def _on_bridge(self, text: str) -> None:
+        line, _, body = text.partition("\n")
+        head = json.loads(line)
+        if head["k"] == "payload":
+            # a row without steps has no interaction to wait for
+            counts = head["phase"] == 1 or not self.job.steps
+            self.report.payloads.append(
+                Payload(body, counts, head["fault"], head["note"], head["argc"])
+            )
+        elif head["k"] == "error":
+            self._error(body)
+        elif head["k"] == "console":
+            self.report.console.append(f"{head['level']}: {body}")
+            if head["level"] == "error":
+                self._error(f"console.error: {body}")
+
+    def _error(self, text: str) -> None:
+        """Note a JavaScript error, once however many ways it is told."""
+        if "ResizeObserver loop" in text:
+            return
+        bare = _bare(text)
+        known = [_bare(error) for error in self.report.errors]
+        if len(known) < MAX_ERRORS and not any(bare in k or k in bare for k in known):
+            self.report.errors.append(text)
+
+    def _left(self, url: str) -> None:
+        if url not in self.report.left_for:
+            self.report.left_for.append(url[:500])
+        self._broken.set()
+
+    def _break(self, reason: str) -> None:
+        if self.report.fault is None:
+            self.report.fault = reason
+        self._gone = True
+        self._broken.set()
+
+    async def _check_fault(self) -> None:
+        """Raise when the page is of no more use: it crashed, or left before a valid payload."""
+        if not self._broken.is_set():
+            return
+        if self.report.fault is not None:
+            raise _Fault(self.report.fault)
+        await self._validate()
+        if not self.report.valid_payload:
+            raise _Fault(f"the page navigated away to {self.report.left_for[0]}")
+        if self._gone:
+            raise _Done
+        self._broken.clear()
+
+    async def _watch_memory(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            with contextlib.suppress(Exception):
+                if await self.engine.end_greedy_renderers():
+                    self._break("the page took more than 1.5 GB of memory")
+
+    # -- asking the page ------------------------------------------------------------------------
+
+    async def _guard(self, action: Awaitable[T], limit: float, hangs: str = "") -> T:
+        """*action*, unless the page breaks, or *limit* or the whole time is over first."""
+        left = max(0.0, self._deadline - time.monotonic())
+        end = time.monotonic() + min(limit, left)
+        task = asyncio.ensure_future(action)
+        broken = asyncio.ensure_future(self._broken.wait())
+        try:
+            while True:
+                await asyncio.wait(
+                    {task, broken},
+                    timeout=max(0.0, end - time.monotonic()),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if task.done():
+                    error = task.exception()
+                    if error is not None:
+                        await self._explain(error)
+                    return task.result()
+                if not broken.done():
+                    break
+                await self._check_fault()
+                broken = asyncio.ensure_future(self._broken.wait())
+            if left < limit:
+                raise _Fault(f"the app was not done in {TOTAL_S * self.job.scale:g} s")
+            raise _Fault(hangs or "the page hangs: it does not answer any more")
+        finally:
+            broken.cancel()
+            if not task.done():
+                task.cancel()
+                task.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+    async def _explain(self, error: BaseException) -> None:
+        """A call failed: because the page crashed or went away, or else *error* is ours."""
+        if isinstance(error, BadStep) or not self.report.loaded:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._broken.wait(), 1.0)
+        await self._check_fault()
+        if self._gone:
+            raise _Done
+
+    async def _probe(
+        self,
+        expression: str,
+        hangs: str = "",
+        limit: float = ANSWER_S,
+        *,
+        await_promise: bool = False,
+    ) -> Any:
+        return await self._guard(self._evaluate(expression, await_promise), limit, hangs)
+
+    async def _evaluate(self, expression: str, await_promise: bool = False) -> Any:
+        """Evaluate in the isolated world, where the page's own JavaScript has no say."""
+        answer = await self.stage.cdp.send(
+            "Runtime.evaluate",
+            {
+                "expression": expression,
+                "contextId": self.stage.probe_context,
+                "returnByValue": True,
+                "awaitPromise": await_promise,
+            },
+        )
+        details = answer.get("exceptionDetails")
+        if details:
+            text = details.get("exception", {}).get("description", details.get("text", ""))
+            if "is not a valid selector" in text:
+                raise BadStep(text.splitlines()[0])
+            raise RuntimeError(f"probe: {text}")
+        return answer["result"].get("value")
+
+    async def _control(self, call: str, seconds: float = 0.0) -> Any:
+        """Call a method of the bridge in the page's world; it takes up to *seconds*."""
+        send = self.stage.cdp.send(
+            "Runtime.callFunctionOn",
+            {
+                "objectId": self.stage.control,
+                "functionDeclaration": f"function() {{ return this.{call}; }}",
+                "returnByValue": True,
+                "awaitPromise": True,
+            },
+        )
+        answer = await self._guard(send, ANSWER_S + seconds)
+        return answer["result"].get("value")
+
+
+def _problems(payload: Payload, validate: Callable[[Any], list[str]]) -> list[str]:
+    if payload.fault is not None:
+        return [f"JSON cannot carry it: {payload.fault}"]
+    try:
+        value = json.loads(payload.text)
+    except (ValueError, RecursionError):
+        return ["it is nested too deeply to be read"]
+    found = validate(value)
+    if found and payload.note:
+        found.append(f"(the payload was {payload.note})")
+    if found and isinstance(value, str) and value.lstrip()[:1] in "{[":
+        found.append("(the payload is a JSON string, not an object)")
+    if found and payload.argc > 1:
+        found.append(f"(only the first of {payload.argc} arguments is the payload)")
+    return found
+
+
+def _js(value: str | Mapping[str, Any] | Sequence[Any]) -> str:
+    return json.dumps(value)
+
+
+def _bare(text: str) -> str:
+    """An error text without what differs between the ways it is told."""
+    text = text.splitlines()[0] if text else ""
+    return re.sub(r"^(Uncaught |unhandled rejection: |console\.error: |\w*Error: )+", "", text).strip()
+

@@ -1,0 +1,265 @@
+"""What the harness speaks of: tasks, trials, transcripts, checks, grades and records.
+
+Frozen dataclasses of plain values.  What crosses a process (:class:`TrialRecord`,
+:class:`AgentTask`) converts to JSON and back without loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = [
+    "AgentRun",
+    "AgentTask",
+    "Attempt",
+    "Check",
+    "Grade",
+    "Session",
+    "Task",
+    "TaskRef",
+    "Tool",
+    "TrialRecord",
+    "Usage",
+    "Verdict",
+]
+
+Verdict = Literal["pass", "fail", "error", "skip"]
+Tier = Literal["transcript", "dom", "callback", "code", "judge", "metric"]
+
+#: Version of the record format written to ``trials.jsonl`` and ``record.json``.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRef:
+    """A task as collection knows it: enough to name, select and count it.
+
+    ``id`` is the dataset's own identifier, ``slug`` the safe form of it that node ids and paths
+    use.  ``groups`` are the columns that reports are broken down by.
+    """
+
+    benchmark: str
+    id: str
+    slug: str
+    index: int
+    row_sha256: str
+    tags: tuple[str, ...] = ()
+    groups: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A parsed row: what is asked, how long it may take, and the benchmark's own grading *spec*."""
+
+    ref: TaskRef
+    prompt: str
+    spec: Any
+    time_limit_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One conversation of a task; most tasks have a single one."""
+
+    prompt: str
+    new_session: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the agent may call.
+
+    ``calls`` are recorded calls (``{"args": …, "output": …}``): a tool of that name should answer
+    with the recorded output.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    calls: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """All that an agent may see of a task.  Never a reference, a check, a rubric or a label."""
+
+    benchmark: str
+    id: str
+    prompt: str
+    sessions: tuple[Session, ...]
+    tools: tuple[Tool, ...]
+    time_limit_s: float
+    trial: int
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary, as written to ``AGENTBENCH_TASK_FILE``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AgentTask:
+        """The inverse of :meth:`to_json`."""
+        return cls(
+            **{
+                **data,
+                "sessions": tuple(Session(**s) for s in data["sessions"]),
+                "tools": tuple(Tool(**{**t, "calls": tuple(t["calls"])}) for t in data["tools"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a trial consumed; ``None`` means unknown, never zero."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """What came back from an agent.
+
+    ``problem`` is set when the agent itself failed (out of time, exit status, exception): the
+    transcript so far is graded all the same, the verdict is fail.
+    """
+
+    transcript: Any
+    problem: str | None = None
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One named assertion or criterion.
+
+    ``passed`` is ``None`` when it was not scored (no judge); it then decides nothing.
+    """
+
+    name: str
+    tier: Tier
+    passed: bool | None
+    score: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The grader's answer.
+
+    ``score`` in [0, 1], or ``None`` when nothing could be scored.  ``files`` are evidence to keep,
+    relative path to content.
+    """
+
+    checks: tuple[Check, ...]
+    score: float | None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    skip: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a grader gets: the task, the transcript and the outcome."""
+
+    task: Task
+    trial: int
+    transcript: Any
+    workspace: Path
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrialRecord:
+    """The result of one trial, as stored in ``trials.jsonl``."""
+
+    benchmark: str
+    task_id: str
+    trial: int
+    agent: str
+    verdict: Verdict
+    score: float | None = None
+    checks: tuple[Check, ...] = ()
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    started_at: str = ""
+    duration_s: float = 0.0
+    agent_s: float = 0.0
+    grade_s: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    row_sha256: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verdict is pass."""
+        return self.verdict == "pass"
+
+    @property
+    def scored(self) -> bool:
+        """Whether the harness could tell: pass or fail."""
+        return self.verdict in ("pass", "fail")
+
+    @property
+    def identity(self) -> tuple[str, str, str, int]:
+        """Benchmark, task, agent and trial."""
+        return (self.benchmark, self.task_id, self.agent, self.trial)
+
+    def __repr__(self) -> str:
+        why = f": {self.reason.splitlines()[0]}" if self.reason else ""
+        return f"<{self.benchmark}::{self.task_id} trial {self.trial} {self.verdict}{why}>"
+
+    def replace(self, **changes: Any) -> TrialRecord:
+        """A copy with *changes*."""
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain JSON values (non-finite numbers become ``None``)."""
+        data: dict[str, Any] = {"schema": SCHEMA}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if name == "checks":
+                value = [asdict(check) for check in value]
+            elif name == "usage":
+                value = asdict(value)
+            data[name] = plain(value)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TrialRecord:
+        """The inverse of :meth:`to_json`.
+
+        Raises
+        ------
+        ValueError
+            The record was written by an unknown version of the format.
+        """
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"unknown record schema {data.get('schema')!r}, expected {SCHEMA}")
+        fields = {name: data[name] for name in cls.__slots__ if name in data}
+        fields["checks"] = tuple(Check(**check) for check in fields.get("checks", ()))
+        fields["usage"] = Usage(**fields.get("usage", {}))
+        fields["tags"] = tuple(fields.get("tags", ()))
+        return cls(**fields)
+
+
+def plain(value: Any) -> Any:
+    """*value* as JSON can carry it: containers copied, non-finite floats ``None``, the rest text."""
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    if isinstance(value, bool | int | float):
+        # subclasses (numpy.float64, IntEnum) would not survive every serialiser
+        return plain(float(value)) if isinstance(value, float) else int(value)
+    item = getattr(value, "item", None)  # a numpy scalar
+    return plain(item()) if callable(item) and not isinstance(value, str | bytes) else str(value)

@@ -1,0 +1,257 @@
+"""JSON Schema, for schemas and payloads that nobody vouches for.
+
+Draft 2020-12 unless ``$schema`` says otherwise.  Nothing is ever fetched.  Patterns mean what
+ECMA 262 says (``$`` is the end, ``\\d`` is 0 to 9), ``multipleOf`` is decided in decimal, ``format``
+is an annotation and not checked.  Schemas that can take exponential time run in a child process
+with a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from pytest_agentbench.text import one_line
+
+__all__ = ["SchemaError", "check_schema", "problems"]
+
+#: Seconds that a validation in a child process may take.
+LIMIT_S = 5.0
+_MAX_PROBLEMS = 5
+#: Keywords whose cost is linear in schema and payload; with only these, no child is needed.
+_CHEAP = frozenset(
+    "$schema $id $comment title description default examples deprecated readOnly writeOnly type "
+    "enum const required properties additionalProperties items minItems maxItems minProperties "
+    "maxProperties minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum "
+    "multipleOf format".split()
+)
+#: Keywords that apply one schema, or each of a list: still linear as long as nothing is referred to.
+_APPLICATORS = frozenset(
+    "items additionalProperties contains not if then else allOf anyOf oneOf prefixItems".split()
+)
+
+
+class SchemaError(Exception):
+    """The schema itself cannot be used; the message says where and why."""
+
+
+def check_schema(schema: Any) -> None:
+    """Raise :class:`SchemaError` unless *schema* is a usable JSON Schema."""
+    _validator(json.dumps(schema, sort_keys=True))
+
+
+def problems(schema: Any, payload: Any) -> list[str]:
+    """Why *payload* is not valid under *schema*: at most five short lines, empty when it is.
+
+    Raises
+    ------
+    SchemaError
+        The schema is not one, refers to something remote, or takes longer than five seconds.
+    """
+    text = json.dumps(schema, sort_keys=True)
+    if _cheap(schema):
+        return _problems(text, payload)
+    _validator(text)  # a broken schema is told before a process is started
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)],
+            input=json.dumps([text, payload]).encode(),
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SchemaError(
+            f"validation took longer than {LIMIT_S:g} s (a pattern, or a combination that explodes)"
+        ) from None
+    try:
+        kind, answer = json.loads(done.stdout)
+    except ValueError:
+        raise SchemaError(f"validation ended without an answer: {one_line(done.stderr.decode('utf-8', 'replace')[-300:])}") from None
+    if kind == "schema":
+        raise SchemaError(answer)
+    return [str(line) for line in answer]
+
+
+_CHILD = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from pytest_agentbench.schemas import _child
+_child()
+"""
+
+
+def _child() -> None:
+    text, payload = json.load(sys.stdin)
+    try:
+        answer: list[Any] = ["problems", _problems(text, payload)]
+    except SchemaError as error:
+        answer = ["schema", str(error)]
+    json.dump(answer, sys.stdout)
+
+
+def _cheap(schema: Any) -> bool:
+    """Whether *schema* uses linear keywords only."""
+    if isinstance(schema, bool):
+        return True
+    if not isinstance(schema, Mapping) or not schema.keys() <= _CHEAP | _APPLICATORS:
+        return False
+    properties = schema.get("properties", {})
+    if not isinstance(properties, Mapping):
+        return False
+    inner: list[Any] = list(properties.values())
+    for key in _APPLICATORS & schema.keys():
+        value = schema[key]
+        inner += value if isinstance(value, list) else [value]
+    return all(map(_cheap, inner))
+
+
+def _problems(text: str, payload: Any) -> list[str]:
+    try:
+        errors = list(_first(_validator(text).iter_errors(payload)))
+    except SchemaError:
+        raise
+    except RecursionError:
+        raise SchemaError("the schema refers to itself without end") from None
+    except Exception as error:  # unresolvable references come as several private types
+        raise SchemaError(one_line(f"{type(error).__name__}: {error}")) from error
+    lines = []
+    for error in errors:
+        where = error.json_path if error.json_path != "$" else "the payload"
+        lines.append(f"{one_line(where, 80)}: {_say(error)}")
+    return lines
+
+
+def _first(errors: Iterator[Any]) -> Iterator[Any]:
+    for _, error in zip(range(_MAX_PROBLEMS), errors, strict=False):
+        yield error
+
+
+def _say(error: Any) -> str:
+    """A short message: never the instance itself, which may be megabytes."""
+    found = _kind(error.instance)
+    value = error.validator_value
+    match error.validator:
+        case "type":
+            return f"expected {value if isinstance(value, str) else ' or '.join(value)}, found {found}"
+        case "required":
+            missing = [name for name in value if name not in error.instance]
+            return f"{', '.join(map(repr, missing))} is missing"
+        case "additionalProperties":
+            return "it has members that the schema does not allow"
+        case None:
+            return "nothing is valid under the schema false"
+    return one_line(f"{error.validator} {json.dumps(value)} does not hold for {found}", 160)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return f"the string {one_line(json.dumps(value), 60)}"
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    return f"an array of {len(value)}" if isinstance(value, list) else "an object"
+
+
+@lru_cache(maxsize=256)
+def _validator(text: str) -> Any:
+    import jsonschema
+    from jsonschema.validators import extend, validator_for
+    from referencing import Registry
+
+    schema = json.loads(text)
+    if not isinstance(schema, bool | dict):
+        raise SchemaError(f"a schema is an object or a boolean, not {_kind(schema)}")
+    uri = schema.get("$schema") if isinstance(schema, dict) else None
+    base = validator_for(schema, default=None)
+    if base is None:
+        if uri is not None:
+            raise SchemaError(f"unknown $schema {one_line(str(uri), 80)!r}")
+        base = jsonschema.Draft202012Validator
+    try:
+        base.check_schema(schema)
+        _check_patterns(schema)
+    except jsonschema.SchemaError as error:
+        raise SchemaError(f"{one_line(error.json_path, 80)}: {_say(error)}") from None
+    except RecursionError:
+        raise SchemaError("it is nested too deeply") from None
+    rules = {
+        "multipleOf": _multiple_of,
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+    }
+    known = {name: rule for name, rule in rules.items() if name in base.VALIDATORS}
+    return extend(base, known)(schema, registry=Registry())
+
+
+def _check_patterns(schema: Any) -> None:
+    """Compile every pattern now, so that a bad one is the schema's fault and not the payload's."""
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            patterns = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+            inner = node.get("patternProperties")
+            patterns += list(inner) if isinstance(inner, dict) else []
+            for pattern in patterns:
+                try:
+                    _ecma(pattern)
+                except re.error as error:
+                    raise SchemaError(f"pattern {one_line(pattern, 80)!r}: {error}") from None
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+@lru_cache(maxsize=1024)
+def _ecma(pattern: str) -> re.Pattern[str]:
+    """*pattern* with the meaning of ECMA 262: ``$`` only at the very end, ASCII ``\\d`` and ``\\w``."""
+    out, escaped, in_class = [], False, False
+    for char in pattern:
+        if escaped:
+            out.append({"d": "0-9", "w": "A-Za-z0-9_"}.get(char, "\\" + char) if in_class else
+                       {"d": "[0-9]", "w": "[A-Za-z0-9_]"}.get(char, "\\" + char))
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        else:
+            if char == "[" and not in_class:
+                in_class = True
+            elif char == "]" and in_class:
+                in_class = False
+            out.append(r"\Z" if char == "$" and not in_class else char)
+    return re.compile("".join(out) + ("\\" if escaped else ""))
+
+
+def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not _ecma(pattern).search(instance):
+        yield ValidationError("pattern")
+
+
+def _pattern_properties(
+    validator: Any, properties: Mapping[str, Any], instance: Any, _: Any
+) -> Iterator[Any]:
+    if isinstance(instance, dict):
+        for pattern, subschema in properties.items():
+            for name, value in instance.items():
+                if _ecma(pattern).search(name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _multiple_of(_: Any, step: float, instance: Any, __: Any) -> Iterator[Any]:
+    """Decided on the shortest decimal texts: 0.35 is a multiple of 0.05."""
+    from jsonschema import ValidationError
+
+    if isinstance(instance, bool) or not isinstance(instance, int | float):
+        return
+    if Fraction(repr(instance)) % Fraction(repr(step)) != 0:
+        yield ValidationError("multipleOf")

@@ -1,0 +1,135 @@
+"""Statistics of repeated trials: pure functions, undefined (NaN) rather than flattering.
+
+References
+----------
+Chen et al. 2021, *Evaluating Large Language Models Trained on Code* (pass@k), arXiv:2107.03374.
+Yao et al. 2024, *tau-bench* (pass^k), arXiv:2406.12045.
+Wilson 1927, *Probable inference, the law of succession, and statistical inference*.
+Efron & Tibshirani 1993, *An Introduction to the Bootstrap* (percentile interval).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = [
+    "Interval",
+    "bootstrap_mean",
+    "mean",
+    "pass_at_k",
+    "pass_hat_k",
+    "projected_pass_at_k",
+    "projected_pass_hat_k",
+    "wilson",
+]
+
+
+class Interval(NamedTuple):
+    """A two-sided interval; both ends NaN when it is undefined."""
+
+    low: float
+    high: float
+
+
+def _valid(n: int, c: int, k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    if not 0 <= c <= n:
+        raise ValueError(f"successes must be between 0 and the {n} trials, got {c}")
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Probability that at least one of *k* trials succeeds: ``1 - C(n-c, k) / C(n, k)``.
+
+    Parameters
+    ----------
+    n, c, k
+        Scored trials, successes among them, and the number of trials drawn without replacement.
+
+    Returns
+    -------
+    float
+        In [0, 1]; NaN when fewer than *k* trials were scored.
+    """
+    _valid(n, c, k)
+    if n < k:
+        return math.nan
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """Probability that all of *k* trials succeed (``pass^k``): ``C(c, k) / C(n, k)``.
+
+    NaN when fewer than *k* trials were scored; parameters as in :func:`pass_at_k`.
+    """
+    _valid(n, c, k)
+    if n < k:
+        return math.nan
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def projected_pass_at_k(n: int, c: int, k: int) -> float:
+    """``1 - (1-p)^k`` with ``p = c/n``: a biased projection for ``k > n``, to be labelled so."""
+    _valid(n, c, k)
+    return 1.0 - (1.0 - c / n) ** k if n else math.nan
+
+
+def projected_pass_hat_k(n: int, c: int, k: int) -> float:
+    """``p^k`` with ``p = c/n``: a biased projection for ``k > n``, to be labelled so."""
+    _valid(n, c, k)
+    return (c / n) ** k if n else math.nan
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean of the values that are not NaN; NaN when there is none."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def wilson(successes: int, n: int, z: float = 1.959963984540054) -> Interval:
+    """Wilson score interval of a proportion (95 % by default); NaN without trials."""
+    if n == 0:
+        return Interval(math.nan, math.nan)
+    _valid(n, successes, 1)
+    p = successes / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+
+
+def bootstrap_mean(
+    values: Sequence[float], *, resamples: int = 10_000, confidence: float = 0.95, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap interval of the mean over tasks (clusters).
+
+    Parameters
+    ----------
+    values
+        One value per task, each already averaged over the task's trials; NaNs are left out.
+    resamples, confidence, seed
+        Number of resamples, the share of them inside, and the generator's seed: the same values
+        give the same interval on every machine and at every ``-n``.
+
+    Returns
+    -------
+    Interval
+        NaN for no value; for a single value the interval is undefined too (NaN), since one task
+        says nothing about the spread over tasks.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if len(known) < 2:
+        return Interval(math.nan, math.nan)
+    import numpy as np
+
+    # few distinct values (0, 0.2, …, 1) whatever the number of tasks: resampling tasks is the same
+    # as drawing multinomial counts of the values, which costs O(resamples x values)
+    distinct, counts = np.unique(np.asarray(known, dtype=float), return_counts=True)
+    draws = np.random.default_rng(seed).multinomial(
+        len(known), counts / len(known), size=resamples
+    )
+    means = draws @ distinct / len(known)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Interval(float(low), float(high))

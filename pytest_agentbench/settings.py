@@ -1,0 +1,253 @@
+"""Options: one table, from which the command line, the ini file and the environment are read.
+
+Order of precedence: command line, environment (``AGENTBENCH_…``), ini file (``bench_…``), default.
+This module is imported by every pytest run, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytest_agentbench.errors import ConfigError
+
+__all__ = ["OPTIONS", "Option", "Settings"]
+
+
+class Option(NamedTuple):
+    """One option: its name after ``--bench-``, its place-holder, whether it repeats, its help."""
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The command line flag."""
+        return f"--bench-{self.name}" if self.name else "--bench"
+
+    @property
+    def dest(self) -> str:
+        """The name of the ini key and of the attribute of the parsed options."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def env(self) -> str:
+        """The environment variable."""
+        return "AGENTBENCH_" + (self.name or "bench").replace("-", "_").upper()
+
+
+OPTIONS = (
+    Option("", "NAME[,NAME]", "benchmarks to run, e.g. genui"),
+    Option(
+        "data",
+        "[NAME=]SRC",
+        "dataset: bundled, a Hub id org/name[@revision], or a parquet, jsonl, json or csv file or a "
+        "directory of them (default: the benchmark's published dataset)",
+        many=True,
+    ),
+    Option(
+        "agent",
+        "SPEC",
+        "agent under test: reference, noop, cmd:COMMAND, py:MODULE:ATTR or replay:DIR "
+        "(default: reference)",
+        many=True,
+    ),
+    Option("trials", "K", "trials per task (default: 1)"),
+    Option("k", "LIST", "the k of pass@k and pass^k to report (default: 1 and the trials)"),
+    Option("judge", "SPEC", "rubric judge: off or py:MODULE:ATTR (default: off)"),
+    Option("pass-score", "X", "score in [0, 1] from which a trial passes (default: per benchmark)"),
+    Option("out", "DIR", "run directory (default: .agentbench/RUN_ID below the rootdir)"),
+    Option("artifacts", "WHICH", "evidence to keep: failed, all or none (default: failed)"),
+    Option("timeout-scale", "X", "factor on every time limit (default: 1.0)"),
+    Option("limit", "N", "only the first N tasks of each benchmark"),
+    Option("seed", "N", "seed handed to agents and used by the statistics (default: 0)"),
+    Option(
+        "library",
+        "HOST=FILE",
+        "answer page requests for HOST with a local script instead of blocking them",
+        many=True,
+    ),
+)
+
+ARTIFACTS = ("failed", "all", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The parsed options of a run: plain values, equal in the controller and in every worker."""
+
+    benchmarks: tuple[str, ...] = ()
+    data: tuple[tuple[str, str], ...] = ()
+    agents: tuple[str, ...] = ("reference",)
+    agent_given: bool = False
+    trials: int = 1
+    ks: tuple[int, ...] = ()
+    judge: str = "off"
+    pass_score: float | None = None
+    out: str | None = None
+    artifacts: str = "failed"
+    timeout_scale: float = 1.0
+    limit: int | None = None
+    seed: int = 0
+    libraries: tuple[tuple[str, str], ...] = ()
+
+    def source(self, benchmark: str) -> str | None:
+        """The ``--bench-data`` value that applies to *benchmark*, or ``None``."""
+        general = None
+        for name, source in self.data:
+            if name == benchmark:
+                return source
+            if not name:
+                general = source
+        return general
+
+    def report_ks(self, trials: int) -> tuple[int, ...]:
+        """The k to report: as asked for, else 1 and the number of trials."""
+        return self.ks or tuple(sorted({1, trials}))
+
+    @classmethod
+    def read(
+        cls,
+        option: Callable[[str], Any],
+        ini: Callable[[str], Any],
+        environ: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Read every option of :data:`OPTIONS`.
+
+        Parameters
+        ----------
+        option, ini
+            Look up the command line value (``None`` when absent) and the ini value (``""`` or an
+            empty list when absent) by :attr:`Option.dest`.
+        environ
+            Environment; :data:`os.environ` by default.
+
+        Raises
+        ------
+        ConfigError
+            A value cannot be used; the message names the option and what it accepts.
+        """
+        env = os.environ if environ is None else environ
+        raw: dict[str, _Value] = {}
+        for opt in OPTIONS:
+            given = option(opt.dest)
+            if given:
+                raw[opt.name] = _Value(opt.flag, list(given) if opt.many else [given])
+            elif env.get(opt.env):
+                raw[opt.name] = _Value(opt.env, _split(env[opt.env], opt.many))
+            elif ini(opt.dest):
+                value = ini(opt.dest)
+                raw[opt.name] = _Value(opt.dest, list(value) if opt.many else [value])
+        return cls(**_parse(raw))
+
+
+class _Value(NamedTuple):
+    """Raw texts of an option and where they came from (flag, environment or ini name)."""
+
+    where: str
+    texts: Sequence[str]
+
+    @property
+    def last(self) -> str:
+        return self.texts[-1].strip()
+
+    def bad(self, expected: str) -> ConfigError:
+        return ConfigError(f"{self.where}: expected {expected}, got {self.last!r}")
+
+    def integer(self, least: int) -> int:
+        try:
+            number = int(self.last)
+        except ValueError:
+            raise self.bad(f"a whole number of at least {least}") from None
+        if number < least:
+            raise self.bad(f"a whole number of at least {least}")
+        return number
+
+    def number(self, low: float, high: float) -> float:
+        try:
+            number = float(self.last)
+        except ValueError:
+            raise self.bad(f"a number between {low:g} and {high:g}") from None
+        if not low <= number <= high:
+            raise self.bad(f"a number between {low:g} and {high:g}")
+        return number
+
+
+def _split(text: str, many: bool) -> list[str]:
+    # in the environment, repeatable options are separated by line feeds (commands hold commas)
+    return [line for line in text.split("\n") if line.strip()] if many else [text]
+
+
+def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name == "":
+            out["benchmarks"] = _benchmarks(value)
+        elif name == "data":
+            out["data"] = tuple(_named(text) for text in value.texts)
+        elif name == "agent":
+            out["agents"] = tuple(dict.fromkeys(text.strip() for text in value.texts))
+            out["agent_given"] = True
+        elif name == "trials":
+            out["trials"] = value.integer(1)
+        elif name == "k":
+            out["ks"] = _ks(value)
+        elif name == "judge":
+            out["judge"] = value.last
+        elif name == "pass-score":
+            out["pass_score"] = value.number(0, 1)
+        elif name == "out":
+            out["out"] = value.last
+        elif name == "artifacts":
+            if value.last not in ARTIFACTS:
+                from pytest_agentbench.text import did_you_mean
+
+                hint = did_you_mean(value.last, ARTIFACTS)
+                raise ConfigError(f"{value.bad('failed, all or none')}.{hint}")
+            out["artifacts"] = value.last
+        elif name == "timeout-scale":
+            out["timeout_scale"] = value.number(0.01, 1000)
+        elif name == "limit":
+            out["limit"] = value.integer(1)
+        elif name == "seed":
+            out["seed"] = value.integer(0)
+        elif name == "library":
+            out["libraries"] = tuple(_library(value, text) for text in value.texts)
+    return out
+
+
+def _benchmarks(value: _Value) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in value.last.split(",") if part.strip()))
+    if not names:
+        raise value.bad("benchmark names separated by commas")
+    return names
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, sep, source = text.partition("=")
+    return (name.strip(), source.strip()) if sep and name.strip().isidentifier() else ("", text.strip())
+
+
+def _ks(value: _Value) -> tuple[int, ...]:
+    try:
+        ks = tuple(sorted({int(part) for part in value.last.split(",") if part.strip()}))
+    except ValueError:
+        ks = ()
+    if not ks or ks[0] < 1:
+        raise value.bad("whole numbers of at least 1, separated by commas")
+    return ks
+
+
+def _library(value: _Value, text: str) -> tuple[str, str]:
+    host, sep, file = text.partition("=")
+    path = Path(file.strip()).expanduser()
+    if not sep or not host.strip() or not file.strip():
+        raise ConfigError(f"{value.where}: expected HOST=FILE, got {text!r}")
+    if not path.is_file():
+        raise ConfigError(f"{value.where}: {file.strip()!r} (for {host.strip()}) is not a file")
+    return host.strip().lower(), str(path.resolve())

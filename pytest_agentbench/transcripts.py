@@ -1,0 +1,186 @@
+"""Transcripts: everything an agent did in a trial, in order.
+
+The canonical form is OpenClaw's event list, one JSON object a line::
+
+    {"type": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": …},
+        {"type": "toolCall", "id": …, "name": …, "arguments": {…}}], "usage": {…}}}
+
+Reading is tolerant: unknown events are kept, a line that is not JSON is kept as a ``raw`` event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_agentbench.model import Usage
+
+__all__ = ["ToolCall", "Transcript", "assistant", "user"]
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call.  ``arguments`` is ``{}`` when what was sent is not a JSON object."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """An immutable list of canonical events."""
+
+    events: tuple[Event, ...] = ()
+
+    # -- making one -----------------------------------------------------------------------------
+
+    @classmethod
+    def from_answer(cls, prompt: str, answer: str) -> Transcript:
+        """The transcript of an agent that only answered in text."""
+        return cls((user(prompt), assistant([{"type": "text", "text": answer}])))
+
+    @classmethod
+    def from_events(cls, events: Iterable[Any]) -> Transcript:
+        """Canonical events out of a list; what is not an object is kept as a ``raw`` event."""
+        return cls(
+            tuple(e if isinstance(e, Mapping) else {"type": "raw", "raw": e} for e in events)
+        )
+
+    @classmethod
+    def from_jsonl(cls, text: str) -> Transcript:
+        """Read a ``transcript.jsonl``; blank lines are passed over, bad ones kept as ``raw``."""
+        return cls.from_events(_read_line(line) for line in text.split("\n") if line.strip())
+
+    @classmethod
+    def coerce(cls, value: Any, prompt: str) -> Transcript:
+        """What an agent callable returned, as a transcript.
+
+        Raises
+        ------
+        TypeError
+            *value* is neither a transcript, a text, nor a list of events.
+        """
+        if isinstance(value, Transcript):
+            return value
+        if isinstance(value, str):
+            return cls.from_answer(prompt, value)
+        if isinstance(value, Sequence) and all(isinstance(item, Mapping) for item in value):
+            return cls.from_events(value)
+        raise TypeError(
+            f"an agent returns a Transcript, a str, or a list of events, not {type(value).__name__}"
+        )
+
+    # -- reading it -----------------------------------------------------------------------------
+
+    def messages(self, role: str | None = None) -> Iterator[Event]:
+        """The messages in order, optionally of one role only."""
+        for event in self.events:
+            message = event.get("message")
+            if event.get("type", "message") == "message" and isinstance(message, Mapping):
+                if role is None or message.get("role") == role:
+                    yield message
+
+    def tool_calls(self, name: str | None = None) -> list[ToolCall]:
+        """The assistant's tool calls in order, optionally of one tool only."""
+        calls = []
+        for message in self.messages("assistant"):
+            for part in _parts(message):
+                if part.get("type") == "toolCall" and isinstance(part.get("name"), str):
+                    if name is None or part["name"] == name:
+                        arguments = part.get("arguments", part.get("params"))
+                        calls.append(
+                            ToolCall(part["name"], _arguments(arguments), str(part.get("id", "")))
+                        )
+        return calls
+
+    def final_text(self) -> str:
+        """The text of the last assistant message, its text parts joined by line feeds."""
+        last: Event = {}
+        for last in self.messages("assistant"):
+            pass
+        return "\n".join(
+            part["text"]
+            for part in _parts(last)
+            if part.get("type") == "text" and isinstance(part.get("text"), str)
+        )
+
+    def usage(self) -> Usage:
+        """Token counts and cost summed over the messages that report them."""
+        seen: dict[str, float] = {}
+        requests = 0
+        for message in self.messages("assistant"):
+            usage = message.get("usage")
+            if not isinstance(usage, Mapping):
+                continue
+            requests += 1
+            cost = usage.get("cost")
+            amounts = {
+                "input": usage.get("input", usage.get("input_tokens")),
+                "output": usage.get("output", usage.get("output_tokens")),
+                "cost": cost.get("total") if isinstance(cost, Mapping) else cost,
+            }
+            for key, amount in amounts.items():
+                if isinstance(amount, int | float) and not isinstance(amount, bool):
+                    seen[key] = seen.get(key, 0) + amount
+        if not requests:
+            return Usage()
+        return Usage(
+            input_tokens=int(seen["input"]) if "input" in seen else None,
+            output_tokens=int(seen["output"]) if "output" in seen else None,
+            cost_usd=float(seen["cost"]) if "cost" in seen else None,
+            requests=requests,
+        )
+
+    # -- writing it -----------------------------------------------------------------------------
+
+    def to_jsonl(self) -> str:
+        """One event a line, pure ASCII, so that any text in it survives any encoding."""
+        return "".join(json.dumps(event, default=str) + "\n" for event in self.events)
+
+
+def user(text: str) -> dict[str, Any]:
+    """A user message event."""
+    return _message("user", [{"type": "text", "text": text}])
+
+
+def assistant(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """An assistant message event."""
+    return _message("assistant", list(content))
+
+
+def _message(role: str, content: list[Any]) -> dict[str, Any]:
+    return {"type": "message", "message": {"role": role, "content": content}}
+
+
+def _read_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return {"type": "raw", "raw": line}
+
+
+def _parts(message: Event) -> list[Event]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, Sequence):
+        return []
+    return [
+        {"type": "text", "text": part} if isinstance(part, str) else part
+        for part in content
+        if isinstance(part, str | Mapping)
+    ]
+
+
+def _arguments(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}

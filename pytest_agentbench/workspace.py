@@ -1,0 +1,184 @@
+"""Workspaces: one fresh directory per trial, outside any rootdir.
+
+Nothing in a workspace is followed, imported or collected: it is listed with ``lstat``, read without
+following links, and only regular files count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+__all__ = ["Diff", "FileState", "Workspace", "keep", "read_regular"]
+
+#: More files or bytes than this are not kept as evidence.
+MAX_KEPT_FILES = 10_000
+MAX_KEPT_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What a snapshot remembers of a file: kind, size, times and content hash (regular files)."""
+
+    kind: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Names of the files that an agent created, changed and deleted."""
+
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.changed or self.deleted)
+
+
+class Workspace:
+    """A temporary directory with a snapshot to compare with.
+
+    Use it as a context manager; leaving it removes the directory, whatever its modes.
+    """
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="agentbench-"))
+        #: Where the agent works.
+        self.path = self._root / "workspace"
+        #: Where a command agent leaves its transcript; not part of the workspace.
+        self.output = self._root / "output"
+        self.path.mkdir()
+        self.output.mkdir()
+        self._seeded: Mapping[str, FileState] = {}
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def seal(self) -> None:
+        """Remember the present state as the seeded one."""
+        self._seeded = dict(snapshot(self.path))
+
+    def diff(self) -> Diff:
+        """What differs from the seeded state now."""
+        now = dict(snapshot(self.path))
+        before = self._seeded
+        return Diff(
+            created=tuple(sorted(now.keys() - before.keys())),
+            deleted=tuple(sorted(before.keys() - now.keys())),
+            changed=tuple(
+                sorted(
+                    name
+                    for name in now.keys() & before.keys()
+                    if (now[name].kind, now[name].sha256) != (before[name].kind, before[name].sha256)
+                )
+            ),
+        )
+
+    def remove(self) -> None:
+        """Delete the directory; modes that the agent set do not hinder it."""
+
+        def unlock(function: object, path: str, _: object) -> None:
+            parent = os.path.dirname(path)
+            for name in (parent, path):
+                with contextlib.suppress(OSError):
+                    if not os.path.islink(name):
+                        os.chmod(name, 0o700)
+            with contextlib.suppress(OSError):
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    os.unlink(path)
+
+        shutil.rmtree(self._root, onerror=unlock)
+
+
+def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
+    """Every entry below *root* that is not a directory, links unfollowed, by POSIX-style name."""
+    pending = [root]
+    while pending:
+        directory = pending.pop()
+        try:
+            entries = list(os.scandir(directory))
+        except OSError:
+            continue
+        for entry in entries:
+            info = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(info.st_mode):
+                pending.append(Path(entry.path))
+                continue
+            name = Path(entry.path).relative_to(root).as_posix()
+            name = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            yield name, _state(Path(entry.path), info)
+
+
+def _state(path: Path, info: os.stat_result) -> FileState:
+    if stat.S_ISREG(info.st_mode):
+        digest = hashlib.sha256()
+        with contextlib.suppress(OSError), _open_regular(path) as file:
+            # sparse files say they are huge; what they occupy is what counts
+            if info.st_blocks * 512 <= MAX_KEPT_BYTES:
+                for block in iter(lambda: file.read(1 << 20), b""):
+                    digest.update(block)
+                    if file.tell() > MAX_KEPT_BYTES:
+                        break
+        return FileState("file", info.st_size, info.st_mtime_ns, digest.hexdigest())
+    if stat.S_ISLNK(info.st_mode):
+        target = os.fsencode(os.readlink(path))
+        return FileState("link", 0, info.st_mtime_ns, hashlib.sha256(target).hexdigest())
+    return FileState("special", 0, info.st_mtime_ns, "")
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """Up to *limit* bytes of a regular file; ``None`` for a link, a device, a pipe or nothing."""
+    try:
+        with _open_regular(path) as file:
+            return file.read(limit)
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def _open_regular(path: Path) -> Iterator[BinaryIO]:
+    flags = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+    fd = os.open(path, flags)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        yield file
+
+
+def keep(workspace: Path, diff: Diff, destination: Path) -> list[str]:
+    """Copy the created and changed regular files of *workspace* below *destination*.
+
+    Returns
+    -------
+    list of str
+        Names that were not kept: links, special files, and what is over the size limits.
+    """
+    left_out, total = [], 0
+    for count, name in enumerate((*diff.created, *diff.changed)):
+        data = None
+        if count < MAX_KEPT_FILES and total < MAX_KEPT_BYTES:
+            data = read_regular(workspace / name, MAX_KEPT_BYTES - total + 1)
+        if data is None or total + len(data) > MAX_KEPT_BYTES:
+            left_out.append(name)
+            continue
+        total += len(data)
+        target = destination / PurePosixPath(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    return left_out
