@@ -443,7 +443,7 @@ def _listen(stage: Stage) -> None:
         url, elsewhere = event["url"], event.get("disposition", "currentTab") != "currentTab"
         same = "#" in url and url.partition("#")[0] == stage.url.partition("#")[0]
         if event["frameId"] == stage.main_frame and not (
-            elsewhere or same or url.startswith("javascript:")
+            elsewhere or same or url.startswith(("javascript:", "mailto:", "tel:"))
         ):
             stage.listener("leave", url)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pytest_agentbench.errors import ConfigError
 
-__all__ = ["OPTIONS", "Option", "Settings"]
+__all__ = ["OPTIONS", "Option", "Settings", "wanted"]
 
 
 class Option(NamedTuple):
@@ -176,6 +176,12 @@ class _Value(NamedTuple):
         if not low <= number <= high:
             raise self.bad(f"a number between {low:g} and {high:g}")
         return number
+
+
+def wanted(option: Callable[[str], Any], ini: Callable[[str], Any]) -> bool:
+    """Whether any source of options names a benchmark; looks at nothing else."""
+    bench = OPTIONS[0]
+    return bool(option(bench.dest) or os.environ.get(bench.env) or ini(bench.dest))
 
 
 def _split(text: str, many: bool) -> list[str]:

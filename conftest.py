@@ -1,0 +1,3 @@
+"""The test suite runs pytest inside pytest."""
+
+pytest_plugins = ["pytester"]

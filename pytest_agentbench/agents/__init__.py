@@ -1,0 +1,136 @@
+"""Agents under test: the protocol, and how a ``--bench-agent`` value becomes one.
+
+To a user an agent is a callable ``agent(task: AgentTask, workspace: Path) -> Transcript | str``,
+sync or async.  Inside, every kind of agent is an :class:`Agent` that runs one :class:`Call`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_agentbench.errors import ConfigError
+from pytest_agentbench.model import AgentRun, AgentTask
+from pytest_agentbench.text import did_you_mean
+from pytest_agentbench.transcripts import Transcript
+
+__all__ = ["Agent", "Call", "read_transcript", "resolve"]
+
+#: Kinds of ``--bench-agent`` values.
+KINDS = ("reference", "noop", "cmd:", "py:", "replay:")
+#: A transcript file larger than this is not read whole.
+MAX_TRANSCRIPT = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One trial as an agent sees it, and where it may leave things.
+
+    ``solution`` gives the reference transcript; only the ``reference`` agent uses it.  ``slug`` is
+    the task's directory name in a run directory.
+    """
+
+    task: AgentTask
+    slug: str
+    workspace: Path
+    output: Path
+    time_limit_s: float
+    solution: Callable[[], Transcript]
+
+
+class Agent(ABC):
+    """Runs trials.  ``name`` identifies it in records, node ids and paths."""
+
+    name: str
+
+    @abstractmethod
+    def run(self, call: Call) -> AgentRun:
+        """Run one trial.
+
+        What the agent does wrong is told in :attr:`AgentRun.problem`; an exception is the
+        harness's trouble (:class:`~pytest_agentbench.errors.SkipTrial` skips the trial).
+        """
+
+
+def resolve(spec: Any) -> Agent:
+    """The agent that *spec* names, or wraps when it is a callable.
+
+    Raises
+    ------
+    ConfigError
+        *spec* is unknown, or what it names is not there.
+    """
+    from pytest_agentbench.agents import builtin, command, python, replay
+
+    if isinstance(spec, Agent):
+        return spec
+    if callable(spec):
+        return python.InProcessAgent(spec)
+    if not isinstance(spec, str):
+        raise ConfigError(f"an agent is a callable or a text, not {type(spec).__name__}")
+    kind, sep, rest = spec.partition(":")
+    match kind, sep, rest.strip():
+        case "reference", "", "":
+            return builtin.ReferenceAgent()
+        case "noop", "", "":
+            return builtin.NoopAgent()
+        case "cmd", ":", rest if rest:
+            return command.CommandAgent.parse(rest)
+        case "py", ":", rest if rest:
+            return python.python_agent(rest)
+        case "replay", ":", rest if rest:
+            return replay.ReplayAgent(Path(rest))
+    third_party = _entry_point(spec)
+    if third_party is not None:
+        return third_party
+    known = ", ".join(KINDS)
+    raise ConfigError(
+        f"--bench-agent: unknown agent {spec!r}. Expected one of {known}."
+        f"{did_you_mean(kind + sep, KINDS)}"
+    )
+
+
+def _entry_point(spec: str) -> Agent | None:
+    from importlib.metadata import entry_points
+
+    name, _, rest = spec.partition(":")
+    for entry in entry_points(group="pytest_agentbench.agents", name=name):
+        try:
+            return resolve(entry.load()(rest))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"--bench-agent: the agent {name!r} of {entry.value} cannot be loaded: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return None
+
+
+def read_transcript(directory: Path, prompt: str, answer: str | None) -> Transcript:
+    """What an agent left in *directory*: ``transcript.jsonl``, else ``app.html`` with *answer*.
+
+    Without either, *answer* (or ``response.txt``) is the agent's text.
+    """
+    from pytest_agentbench.workspace import read_regular
+
+    def text(name: str) -> str | None:
+        data = read_regular(directory / name, MAX_TRANSCRIPT)
+        return None if data is None else data.decode("utf-8", "replace")
+
+    written = text("transcript.jsonl")
+    if written is not None:
+        return Transcript.from_jsonl(written)
+    if answer is None:
+        answer = text("response.txt") or ""
+    transcript = Transcript.from_answer(prompt, answer)
+    app = text("app.html")
+    if app is None:
+        return transcript
+    call = {"type": "toolCall", "id": "app", "name": "render_micro_app", "arguments": {"html": app}}
+    events = list(transcript.events)
+    events.insert(1, {"type": "message", "message": {"role": "assistant", "content": [call]}})
+    return Transcript(tuple(events))

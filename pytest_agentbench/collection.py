@@ -1,0 +1,448 @@
+"""From a plan to pytest items, and the state of a run that hangs on the pytest configuration."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_agentbench.agents import Agent, resolve
+from pytest_agentbench.errors import AgentBenchError, ConfigError, GradeFailed
+from pytest_agentbench.handover import remember, worker_input
+from pytest_agentbench.model import TaskRef, TrialRecord
+from pytest_agentbench.plan import Loaded, Plan, TrialId, check_references, trial_name
+from pytest_agentbench.registry import Registry
+from pytest_agentbench.runlog import trial_directory
+from pytest_agentbench.runner import Resources, Trial, failure_text
+from pytest_agentbench.settings import Settings
+from pytest_agentbench.summary import Expected
+
+__all__ = ["RECORD", "TRIAL", "Bench", "BenchRun", "Suite", "TrialItem", "bench_run", "usage_error"]
+
+#: What an item is a trial of, and the trial's record once it has one.
+TRIAL: pytest.StashKey[TrialId] = pytest.StashKey()
+RECORD: pytest.StashKey[TrialRecord] = pytest.StashKey()
+_RUN: pytest.StashKey[BenchRun] = pytest.StashKey()
+
+
+class usage_error:  # noqa: N801  (reads as a statement)
+    """Context in which a bad option is a usage error."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ConfigError):
+            raise pytest.UsageError(str(error)) from None
+
+
+@dataclass
+class BenchRun:
+    """A run in one process: settings, plan, agents, resources.
+
+    ``select`` are the node ids that the command line names; ``out`` is the run directory.
+    """
+
+    config: pytest.Config
+    settings: Settings
+    plan: Plan
+    resources: Resources
+    run_id: str
+    out: Path
+    select: tuple[str, ...] = ()
+    agents: dict[str, Agent] = field(default_factory=dict)
+    _marked: set[str] = field(default_factory=set)
+
+    @property
+    def active(self) -> bool:
+        """Whether ``--bench`` names a benchmark."""
+        return bool(self.settings.benchmarks)
+
+    @property
+    def agent_names(self) -> tuple[str, ...]:
+        """Names of the agents under test."""
+        self.load_agents()
+        return tuple(self.agents)
+
+    def load_agents(self) -> None:
+        """Resolve ``--bench-agent`` (once); two agents of one name get numbers."""
+        if self.agents:
+            return
+        for spec in self.settings.agents:
+            given = self.config.hook.pytest_agentbench_agent(config=self.config, spec=spec)
+            agent = resolve(spec if given is None else given)
+            base, number = agent.name, 2
+            while agent.name in self.agents:
+                agent.name, number = f"{base}{number}", number + 1
+            self.agents[agent.name] = agent
+
+    def load(self, name: str) -> Loaded:
+        """The benchmark *name*, with its tasks' tags registered as markers."""
+        loaded = self.plan.load(name)
+        if name not in self._marked:
+            self._marked.add(name)
+            tags = {tag for task in loaded.tasks for tag in task.tags}
+            self._register(name, f"trials of the benchmark {name}")
+            for tag in sorted(tags):
+                self._register(tag, f"trials of tasks tagged {tag}")
+        return loaded
+
+    def _register(self, name: str, text: str) -> None:
+        self.config.addinivalue_line("markers", f"{name}: {text}")
+
+    def trial(self, trial: TrialId) -> Trial:
+        """The machinery that runs *trial*; without evidence when nothing is to be kept."""
+        loaded = self.plan.load(trial.task.benchmark)
+        return Trial(
+            ref=trial.task,
+            row=loaded.dataset.rows[trial.task.index],
+            benchmark=loaded.benchmark,
+            number=trial.trial,
+            settings=self.settings,
+            resources=self.resources,
+        )
+
+    def directory(self, trial: TrialId, agent: str) -> Path:
+        """Where the trial's evidence goes."""
+        task = trial.task
+        return trial_directory(self.out, agent, task.benchmark, task.slug, trial.trial)
+
+
+def bench_run(config: pytest.Config) -> BenchRun:
+    """The run of this process, made when first asked for."""
+    if _RUN not in config.stash:
+        with usage_error():
+            config.stash[_RUN] = _make_run(config)
+    return config.stash[_RUN]
+
+
+def existing_run(config: pytest.Config) -> BenchRun | None:
+    """The run of this process, if anything asked for it yet."""
+    return config.stash.get(_RUN, None)
+
+
+def _make_run(config: pytest.Config) -> BenchRun:
+    settings = Settings.read(lambda dest: getattr(config.option, dest, None), config.getini)
+    given = config.hook.pytest_agentbench_benchmarks(config=config)
+    registry = Registry(
+        (benchmark for result in given for benchmark in result or ()),
+        before_load=pytest.register_assert_rewrite,
+    )
+    shared = worker_input(config)
+    distributed = config.getoption("dist", "no") != "no" and not config.option.collectonly
+    spool = Path(shared["spool"]) if shared["worker"] or distributed else None
+    base = config.invocation_params.dir
+    out = base / settings.out if settings.out else config.rootpath / ".agentbench" / shared["run_id"]
+    return BenchRun(
+        config=config,
+        settings=settings,
+        plan=Plan(settings, registry.get, spool),
+        resources=Resources(settings),
+        run_id=shared["run_id"],
+        out=Path(shared["out"] or out),
+        select=tuple(shared["select"]),
+    )
+
+
+def close(config: pytest.Config) -> None:
+    """End the browser; in the controller, remove what was shared with the workers."""
+    run = existing_run(config)
+    if run is not None:
+        run.resources.close()
+        if run.plan.spool is not None and not hasattr(config, "workerinput"):
+            shutil.rmtree(run.plan.spool, ignore_errors=True)
+
+
+def activate(config: pytest.Config) -> None:
+    """Check the options and load the benchmarks; every mistake is a usage error here."""
+    run = bench_run(config)
+    with usage_error():
+        names = run.agent_names
+        for name in run.settings.benchmarks:
+            loaded = run.load(name)
+            if run.settings.agent_given:
+                check_references(loaded.benchmark, names)
+        from pytest_agentbench.judge import load_judge
+
+        load_judge(run.settings.judge)
+    _take_selectors(run)
+
+
+def _take_selectors(run: BenchRun) -> None:
+    """Keep pytest from looking for files: our node ids are no paths."""
+    config = run.config
+    names = run.settings.benchmarks
+    ours = [arg for arg in config.args if _is_ours(arg, names, config.invocation_params.dir)]
+    rest = [arg for arg in config.args if arg not in ours]
+    source = getattr(config, "args_source", None)
+    explicit = source is None or source.name == "ARGS"
+    run.select = run.select or tuple(ours)
+    remember(config, out=str(run.out), select=list(run.select))
+    config.args[:] = rest if explicit else []
+
+
+def _is_ours(arg: str, names: tuple[str, ...], base: Path) -> bool:
+    head = arg.partition("::")[0]
+    return head in names and not (base / head).exists()
+
+
+def collect_suites(session: pytest.Session) -> Iterator[Suite]:
+    """A collector for each benchmark that the command line asks for."""
+    run = existing_run(session.config)
+    if run is None or not run.active:
+        return
+    for name in run.settings.benchmarks:
+        heads = {selector.partition("::")[0] for selector in run.select}
+        if not run.select or name in heads:
+            yield Suite.from_parent(session, name=name, nodeid=name)
+
+
+class Suite(pytest.Collector):
+    """All trials of a benchmark."""
+
+    def collect(self) -> Iterator[TrialItem]:
+        run = bench_run(self.config)
+        loaded = run.load(self.name)
+        if not run.settings.agent_given and _agent_fixture_is_default(self):
+            with usage_error():
+                check_references(loaded.benchmark, run.agent_names)
+        several = len(run.agent_names) > 1
+        first: TrialItem | None = None
+        marks: dict[tuple[str, ...], list[pytest.MarkDecorator]] = {}
+        for trial in run.plan.trials(self.name, run.agent_names, run.settings.trials):
+            task = trial.task
+            name = trial_name(task, trial.agent, trial.trial, several)
+            if not _selected(run.select, self.name, task, name):
+                continue
+            item = TrialItem.from_parent(
+                self,
+                name=name,
+                callobj=bench_trial,
+                # the same for all: worked out for the first one only
+                fixtureinfo=None if first is None else first._fixtureinfo,
+            )
+            first = first or item
+            item.stash[TRIAL] = trial
+            if task.tags not in marks:
+                marks[task.tags] = [getattr(pytest.mark, n) for n in (self.name, *task.tags)]
+            for mark in marks[task.tags]:
+                item.own_markers.append(mark.mark)
+                item.keywords[mark.name] = mark.mark
+            yield item
+
+
+def _selected(select: tuple[str, ...], suite: str, task: TaskRef, name: str) -> bool:
+    if not select:
+        return True
+    ids = (suite, f"{suite}::{task.slug}", f"{suite}::{name}")
+    return any(selector in ids for selector in select)
+
+
+def _agent_fixture_is_default(node: pytest.Collector) -> bool:
+    found = node.session._fixturemanager.getfixturedefs("bench_agent", node)
+    return not found or found[-1].func.__module__ == "pytest_agentbench.fixtures"
+
+
+def bench_trial(bench: Bench) -> None:
+    """Body of every collected trial: the verdict, as an assertion."""
+    __tracebackhide__ = True
+    bench.check()
+
+
+class TrialItem(pytest.Function):
+    """One trial.  It runs and is graded during setup, so that the harness's trouble is an error
+    in pytest's own sense; the call asserts the verdict."""
+
+    def setup(self) -> None:
+        super().setup()
+        option = self.config.option
+        if not (getattr(option, "setuponly", False) or getattr(option, "setupplan", False)):
+            self.funcargs["bench"].run()
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.config.rootpath / self.parent.name, None, self.name  # type: ignore[union-attr]
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+        if not isinstance(excinfo.value, GradeFailed | AgentBenchError):
+            return super().repr_failure(excinfo)
+        shown = excinfo.getrepr(style="value")
+        crash = getattr(shown, "reprcrash", None)
+        if crash is not None:  # for the one-line summary
+            crash.message = getattr(excinfo.value, "headline", str(excinfo.value))
+        return shown
+
+
+class Bench:
+    """The fixture ``bench``: one trial, to be run."""
+
+    def __init__(self, item: pytest.Item, run: BenchRun, trial: TrialId, agent: Agent) -> None:
+        self._item = item
+        self._machine = run.trial(trial)
+        self._machine.directory = run.directory(trial, agent.name)
+        self._run = run
+        self.agent = agent
+        #: Number of the trial, from 1.
+        self.trial = trial.trial
+        #: The record, once the trial has run.
+        self.record: TrialRecord | None = None
+
+    @property
+    def task(self) -> Any:
+        """What the agent is asked (an :class:`~pytest_agentbench.AgentTask`)."""
+        seed = self._run.settings.seed
+        return self._machine.benchmark.agent_task(self._machine.task, self.trial, seed)
+
+    @property
+    def workspace(self) -> Path:
+        """The trial's prepared workspace."""
+        return self._machine.workspace.path
+
+    @property
+    def directory(self) -> Path:
+        """Where the trial's evidence goes."""
+        assert self._machine.directory is not None
+        return self._machine.directory
+
+    def run(self) -> TrialRecord:
+        """Run the agent and grade the trial (once), and return its record.
+
+        Skips the test when the trial is skipped, and raises
+        :class:`~pytest_agentbench.HarnessError` (outcome: error) when the harness could not tell.
+        """
+        __tracebackhide__ = True
+        if self.record is None:
+            self.record = self._machine.run(self.agent)
+            self._item.stash[RECORD] = self.record
+            self._item.user_properties.extend(_properties(self.record))
+        if self.record.verdict == "skip":
+            pytest.skip(self.record.reason)
+        if self.record.verdict == "error":
+            raise TrialError(self.record.reason)
+        return self.record
+
+    def check(self) -> None:
+        """Raise :class:`~pytest_agentbench.GradeFailed` unless the trial passes."""
+        __tracebackhide__ = True
+        record = self.run()
+        if not record.passed:
+            failure = GradeFailed(failure_text(record))
+            failure.headline = record.reason  # type: ignore[attr-defined]
+            raise failure
+
+    def close(self) -> None:
+        """Remove the workspace."""
+        self._machine.close()
+
+
+class TrialError(AgentBenchError):
+    """A trial whose verdict is error."""
+
+
+def _properties(record: TrialRecord) -> list[tuple[str, object]]:
+    """JUnit properties of a trial: plain values only, or a worker could not send them."""
+    pairs: list[tuple[str, object]] = [
+        ("agentbench.benchmark", record.benchmark),
+        ("agentbench.task_id", record.task_id.encode("ascii", "backslashreplace").decode()),
+        ("agentbench.agent", record.agent),
+        ("agentbench.trial", record.trial),
+        ("agentbench.verdict", record.verdict),
+        ("agentbench.agent_s", record.agent_s),
+        ("agentbench.grade_s", record.grade_s),
+    ]
+    if record.score is not None:
+        pairs.append(("agentbench.score", float(record.score)))
+    pairs += [
+        (f"agentbench.check.{re.sub(r'[^A-Za-z0-9_.-]', '_', check.name)}", check.passed)
+        for check in record.checks
+        if check.passed is not None
+    ]
+    return pairs
+
+
+# -- a user's own tests ---------------------------------------------------------------------------
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """``@pytest.mark.bench("genui", trials=4)``: one item per task and trial."""
+    mark = metafunc.definition.get_closest_marker("bench")
+    if mark is None:
+        return
+    if "bench" not in metafunc.fixturenames:
+        pytest.fail(
+            f"{metafunc.definition.nodeid}: @pytest.mark.bench needs the fixture 'bench' in the "
+            "test's arguments",
+            pytrace=False,
+        )
+    unknown = mark.kwargs.keys() - {"trials"}
+    trials = mark.kwargs.get("trials")
+    if len(mark.args) != 1 or unknown or not (trials is None or _is_count(trials)):
+        pytest.fail(
+            f"{metafunc.definition.nodeid}: expected @pytest.mark.bench(NAME, trials=K), with K a "
+            f"whole number from 1, got arguments {mark.args} and {dict(mark.kwargs)}",
+            pytrace=False,
+        )
+    run = bench_run(metafunc.config)
+    name = mark.args[0]
+    try:
+        loaded = run.load(name)
+        agents = run.agent_names
+    except ConfigError as error:
+        pytest.fail(str(error), pytrace=False)
+    several = len(agents) > 1
+    params = []
+    for trial in run.plan.trials(name, agents, trials or run.settings.trials):
+        agent = f"{trial.agent}-" if several else ""
+        params.append(
+            pytest.param(
+                trial,
+                id=f"{name}-{trial.task.slug}-{agent}trial{trial.trial}",
+                marks=[getattr(pytest.mark, tag) for tag in (name, *trial.task.tags)],
+            )
+        )
+    del loaded
+    metafunc.parametrize("bench", params, indirect=True)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def expected(item: pytest.Item) -> Expected | None:
+    """What *item* is a trial of, as the summary counts it."""
+    trial = item.stash.get(TRIAL, None)
+    if trial is None:
+        callspec = getattr(item, "callspec", None)
+        trial = callspec.params.get("bench") if callspec is not None else None
+        if not isinstance(trial, TrialId):
+            return None
+        item.stash[TRIAL] = trial
+    suite = item.nodeid.partition("[")[0] if not isinstance(item, TrialItem) else None
+    return expected_of(trial, suite)
+
+
+def expected_of(trial: TrialId, suite: str | None) -> Expected:
+    """*trial* as the summary counts it, in *suite* (the benchmark itself when ``None``)."""
+    task = trial.task
+    return Expected(
+        suite=suite or task.benchmark,
+        benchmark=task.benchmark,
+        task_id=task.id or task.slug,
+        agent=trial.agent,
+        trial=trial.trial,
+        groups=task.groups,
+    )
+
+
+def expected_by_nodeid(run: BenchRun) -> dict[str, Expected]:
+    """Every trial that ``--bench`` could collect, by node id; the controller's view of the plan."""
+    several = len(run.agent_names) > 1
+    found = {}
+    for name in run.settings.benchmarks:
+        for trial in run.plan.trials(name, run.agent_names, run.settings.trials):
+            item = trial_name(trial.task, trial.agent, trial.trial, several)
+            found[f"{name}::{item}"] = expected_of(trial, None)
+    return found

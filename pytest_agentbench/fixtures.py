@@ -1,0 +1,167 @@
+"""Fixtures for trials: ``bench``, ``bench_task``, ``bench_agent``, ``bench_workspace``,
+``bench_page`` and ``bench_judge``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# every pytest run imports this module: whatever is heavy is imported where it is used
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from pytest_agentbench.collection import Bench
+    from pytest_agentbench.judge import Judge
+    from pytest_agentbench.model import AgentTask
+
+
+@pytest.fixture(scope="session")
+def bench_agent(pytestconfig: pytest.Config) -> Any:
+    """The agent under test.
+
+    Override it in a ``conftest.py`` to test your own: return a callable
+    ``agent(task, workspace) -> Transcript | str`` (sync or async) or a ``--bench-agent`` value.
+    ``--bench-agent`` on the command line, in the environment or in the ini file comes first.
+    """
+    from pytest_agentbench.collection import bench_run, usage_error
+
+    run = bench_run(pytestconfig)
+    with usage_error():
+        run.load_agents()
+    return next(iter(run.agents.values()))
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, bench_agent: Any) -> Iterator[Bench]:
+    """One trial: ``bench.run()`` runs the agent and grades it."""
+    from pytest_agentbench.agents import resolve
+    from pytest_agentbench.collection import TRIAL, Bench, bench_run, expected
+
+    item: pytest.Item = request.node
+    if expected(item) is None:
+        pytest.fail(
+            "the fixture 'bench' needs @pytest.mark.bench(NAME) on the test", pytrace=False
+        )
+    run = bench_run(request.config)
+    trial = item.stash[TRIAL]
+    run.load_agents()
+    agent = run.agents[trial.agent]
+    if bench_agent is not next(iter(run.agents.values())) and not run.settings.agent_given:
+        agent = resolve(bench_agent)
+    if not run.resources.launch:
+        run.resources.launch.update(_launch_options(request))
+    bench = Bench(item, run, trial, agent)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def bench_task(bench: Bench) -> AgentTask:
+    """What the agent is asked, as it sees it."""
+    task: AgentTask = bench.task
+    return task
+
+
+@pytest.fixture
+def bench_workspace(bench: Bench) -> Path:
+    """The trial's prepared workspace."""
+    return bench.workspace
+
+
+@pytest.fixture(scope="session")
+def bench_judge(pytestconfig: pytest.Config) -> Judge | None:
+    """The judge that ``--bench-judge`` names, or ``None``."""
+    from pytest_agentbench.collection import bench_run, usage_error
+
+    with usage_error():
+        return bench_run(pytestconfig).resources.judge
+
+
+@pytest.fixture
+def bench_page(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A Playwright page that shows the trial's app; the trial is run first.
+
+    It is a page of pytest-playwright's ``browser`` where that can be launched.  The page reaches
+    no network; its payloads are in ``window.__agentbench_payloads``.
+    """
+    from pytest_agentbench.benchmarks.genui import TOOL, app_html
+    from pytest_agentbench.browser import LIBRARIES, ORIGIN
+    from pytest_agentbench.transcripts import Transcript
+
+    bench.run()
+    path = bench.directory / "transcript.jsonl"
+    calls = (
+        Transcript.from_jsonl(path.read_text(encoding="ascii")).tool_calls(TOOL)
+        if path.exists()
+        else []
+    )
+    html = app_html(calls[-1]) if calls else None
+    if html is None:
+        pytest.skip("the trial shows no app")
+    browser, own = _browser(request)
+    context = browser.new_context(accept_downloads=False, service_workers="block")
+    try:
+        context.add_init_script(_HERMES)
+
+        def answer(route: Any) -> None:
+            url = route.request.url
+            host = url.partition("//")[2].partition("/")[0]
+            if url == f"{ORIGIN}/":
+                route.fulfill(body=html, content_type="text/html; charset=utf-8")
+            elif host in LIBRARIES:
+                route.fulfill(body=LIBRARIES[host], content_type="text/javascript")
+            else:
+                route.abort("blockedbyclient")
+
+        context.route("**/*", answer)
+        page = context.new_page()
+        page.goto(f"{ORIGIN}/")
+        yield page
+    finally:
+        context.close()
+        if own:
+            browser.close()
+
+
+_HERMES = """
+window.__agentbench_payloads = [];
+window.hermes = {sendAction(payload) {
+  window.__agentbench_payloads.push(JSON.parse(JSON.stringify(payload)));
+  return Promise.resolve({ok: true, status: "received"});
+}};
+"""
+
+
+def _launch_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """How pytest-playwright would launch (``--headed``, ``--browser-channel``, overrides)."""
+    if not request.config.pluginmanager.hasplugin("playwright"):
+        return {}
+    try:
+        options = dict(request.getfixturevalue("browser_type_launch_args"))
+    except pytest.FixtureLookupError:
+        return {}
+    known = ("executable_path", "channel", "headless", "slow_mo", "args")
+    return {name: options[name] for name in known if name in options}
+
+
+def _browser(request: pytest.FixtureRequest) -> tuple[Any, bool]:
+    """pytest-playwright's browser, or else one of our own; whether it is our own."""
+    from pathlib import Path
+
+    from playwright.sync_api import Error
+
+    from pytest_agentbench.browser import find_executable
+
+    playwright = request.getfixturevalue("playwright")
+    options = _launch_options(request)
+    executable = options.get("executable_path") or playwright.chromium.executable_path
+    if Path(executable).exists() or options.get("channel"):
+        try:
+            return request.getfixturevalue("browser"), False
+        except Error:
+            pass  # it is there, but does not start as it is
+    return playwright.chromium.launch(executable_path=find_executable()), True

@@ -1,0 +1,197 @@
+"""The pytest plugin: a switchboard.  Every hook delegates.
+
+A run that neither names ``--bench`` nor has a test with our marker costs the import of this module
+and of the option table; everything else is imported when a trial is collected.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_agentbench.fixtures import (
+    bench,
+    bench_agent,
+    bench_judge,
+    bench_page,
+    bench_task,
+    bench_workspace,
+)
+from pytest_agentbench.settings import OPTIONS, wanted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from pytest_agentbench.reporting import Reporter
+
+__all__ = [
+    "bench",
+    "bench_agent",
+    "bench_judge",
+    "bench_page",
+    "bench_task",
+    "bench_workspace",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One prefix for all options, each with an ini twin."""
+    group = parser.getgroup("agentbench", "agent benchmarks")
+    for option in OPTIONS:
+        group.addoption(
+            option.flag,
+            dest=option.dest,
+            metavar=option.metavar,
+            action="append" if option.many else "store",
+            default=None,
+            help=option.help,
+        )
+        parser.addini(
+            option.dest,
+            help=f"the same as {option.flag}",
+            type="linelist" if option.many else "string",
+            default=[] if option.many else "",
+        )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare our own hooks."""
+    from pytest_agentbench import hookspec
+
+    pluginmanager.add_hookspecs(hookspec)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker; with ``--bench``, check every option now."""
+    config.addinivalue_line(
+        "markers",
+        "bench(name, trials=K): run the test for each task of the benchmark NAME and each trial",
+    )
+    switch = _Switch(config)
+    config.pluginmanager.register(switch, "agentbench-switch")
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(_XdistSwitch(switch), "agentbench-xdist")
+    if wanted(lambda dest: getattr(config.option, dest, None), config.getini):
+        from pytest_agentbench.collection import activate
+
+        activate(config)
+        switch.report()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A user's own test over the tasks of a benchmark."""
+    if metafunc.definition.get_closest_marker("bench") is not None:
+        from pytest_agentbench.collection import parametrize
+
+        parametrize(metafunc)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Never collect from a run directory: what is in there was written by agents."""
+    return True if collection_path.name == ".agentbench" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Add the benchmarks to what the session collects."""
+    report = yield
+    live = _live()
+    if live is not None and isinstance(collector, pytest.Session) and report.passed:
+        report.result = [*report.result, *live.collect_suites(collector)]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the record on the report, which carries it to the controller."""
+    report = yield
+    live = _live()
+    if live is not None:
+        from pytest_agentbench.reporting import attach
+
+        attach(item, call, report)
+    return report
+
+
+class _Switch:
+    """Hooks that need the configuration.  The reporter exists once there is a trial to report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.reporter: Reporter | None = None
+
+    def report(self) -> Reporter | None:
+        """The reporter, made on first use; ``None`` in a worker."""
+        if self.reporter is None and not hasattr(self.config, "workerinput"):
+            from pytest_agentbench.reporting import Reporter
+
+            self.reporter = Reporter(self.config)
+        return self.reporter
+
+    def pytest_report_header(self) -> list[str]:
+        return self.reporter.header() if self.reporter is not None else []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        live = _live()
+        if live is not None and any(live.expected(item) for item in session.items):
+            reporter = self.report()
+            if reporter is not None:
+                reporter.collected(session.items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        if self.reporter is not None and not session.config.option.collectonly:
+            self.reporter.start()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.reporter is not None or hasattr(report, "agentbench"):
+            reporter = self.report()
+            if reporter is not None:
+                reporter.logreport(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if self.reporter is not None:
+            self.reporter.finish()
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.reporter is not None:
+            self.reporter.terminal_summary(terminalreporter)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        live = _live()
+        if live is not None:
+            live.close(self.config)
+
+
+class _XdistSwitch:
+    """Hooks that exist only where xdist does."""
+
+    def __init__(self, switch: _Switch) -> None:
+        self.switch = switch
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker what all processes of the run agree on."""
+        from pytest_agentbench.handover import KEY, worker_input
+
+        node.workerinput[KEY] = worker_input(self.switch.config)
+
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        if self.switch.reporter is not None:
+            self.switch.reporter.collected_by_worker(ids)
+
+
+def _live() -> ModuleType | None:
+    """The collection module if anything needed it so far: the plugin is inert until then."""
+    return sys.modules.get("pytest_agentbench.collection")

@@ -1,0 +1,111 @@
+"""The summary as lines of text, at most 80 columns wide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from pytest_agentbench.summary import Metric, SuiteSummary
+from pytest_agentbench.text import one_line, shorten
+
+__all__ = ["brief_line", "number", "summary_lines"]
+
+WIDTH = 80
+
+
+def number(value: float) -> str:
+    """Three decimals, or a dash for what is undefined."""
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def brief_line(summary: SuiteSummary) -> str:
+    """One line with the headline numbers, for ``-q``."""
+    values = ", ".join(f"{m.name} {number(m.value)}" for m in summary.metrics)
+    return (
+        f"{summary.suite} · {summary.agent}: {values} "
+        f"({summary.scored} of {summary.selected} scored)"
+    )
+
+
+def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterator[str]:
+    """The section of one suite and agent."""
+    trials = f"{summary.trials} trial{'s' if summary.trials != 1 else ''}"
+    yield shorten(
+        f"{summary.suite} · agent {summary.agent} · {len(summary.tasks)} tasks x {trials}"
+        f" · judge {judge}",
+        WIDTH,
+    )
+    counts = summary.counts
+    told = [
+        f"{counts['pass']} passed",
+        f"{counts['fail']} failed",
+        f"{counts['error']} errors",
+        f"{counts['skip']} skipped",
+    ]
+    if counts["not run"]:
+        told.append(f"{counts['not run']} not run")
+    yield f"  {', '.join(told)}; scored {summary.scored} of {summary.selected}"
+    for metric in summary.metrics:
+        yield f"  {_metric_line(metric)}"
+    extras = [
+        f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()
+    ]
+    if extras:
+        yield f"  {' · '.join(extras)}"
+    if summary.usage:
+        yield "  usage: " + ", ".join(
+            f"{name.replace('_', ' ')} {amount:,.4g}" if isinstance(amount, float)
+            else f"{name.replace('_', ' ')} {amount:,}"
+            for name, amount in summary.usage.items()
+        )
+    for column, values in summary.groups.items():
+        if len(values) > 1:
+            yield from _group_table(column, values)
+    if summary.agent == "reference":
+        yield from _calibration(summary)
+    if verbose:
+        yield from _task_table(summary)
+
+
+def _metric_line(metric: Metric) -> str:
+    line = f"{metric.name:<11} {number(metric.value)}"
+    if not math.isnan(metric.interval.low):
+        line += f"  95 % [{number(metric.interval.low)}, {number(metric.interval.high)}]"
+    if metric.projected:
+        line += "  projected"
+    low, high = metric.bounds
+    complete = metric.covered and math.isclose(low, metric.value) and math.isclose(high, low)
+    if not complete:
+        line += f"  {metric.tasks} of {metric.of} tasks"
+        if not math.isnan(low):
+            line += f"; unscored fail {number(low)}, pass {number(high)}"
+    return line
+
+
+def _group_table(column: str, values: Mapping[str, Sequence[Metric]]) -> Iterator[str]:
+    names = [metric.name for metric in next(iter(values.values()))][:5]
+    width = min(22, max(len(column), *(len(value) for value in values)))
+    yield f"  {column:<{width}} tasks" + "".join(f"{name:>11}" for name in names)
+    for value, metrics in values.items():
+        cells = "".join(f"{number(metric.value):>11}" for metric in metrics[:5])
+        yield f"  {shorten(value, width):<{width}} {metrics[0].of:>5}{cells}"
+
+
+def _calibration(summary: SuiteSummary) -> Iterator[str]:
+    good = sum(stat.scored > 0 and stat.passed == stat.scored for stat in summary.tasks)
+    scored = sum(stat.scored > 0 for stat in summary.tasks)
+    yield f"  calibration: {good} of {scored} references pass their own checks"
+    width = max((len(task) for task, _, _ in summary.failed_checks), default=0)
+    for task, check, message in summary.failed_checks:
+        yield shorten(f"    {task:<{width}}  {check}: {one_line(message)}", WIDTH)
+
+
+def _task_table(summary: SuiteSummary) -> Iterator[str]:
+    width = min(48, max((len(stat.task_id) for stat in summary.tasks), default=4))
+    yield f"  {'task':<{width}} passed scored wanted  score"
+    for stat in summary.tasks:
+        score = math.fsum(stat.scores) / len(stat.scores) if stat.scores else math.nan
+        name = one_line(stat.task_id, width)
+        yield (
+            f"  {name:<{width}} {stat.passed:>6} {stat.scored:>6} {stat.wanted:>6}  {number(score)}"
+        )

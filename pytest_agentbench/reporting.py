@@ -1,0 +1,315 @@
+"""From reports to records, numbers, files and lines: what the controller does with trials."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pytest_agentbench.browser import LIBRARIES, find_executable
+from pytest_agentbench.collection import (
+    RECORD,
+    BenchRun,
+    TrialItem,
+    bench_run,
+    expected,
+    expected_by_nodeid,
+    usage_error,
+)
+from pytest_agentbench.errors import AgentBenchError
+from pytest_agentbench.model import TrialRecord
+from pytest_agentbench.report.junit import suite_properties
+from pytest_agentbench.report.terminal import brief_line, summary_lines
+from pytest_agentbench.runlog import RunLog, versions
+from pytest_agentbench.summary import Expected, SuiteSummary, summarize
+from pytest_agentbench.text import clean, one_line, shorten
+
+__all__ = ["Reporter", "attach"]
+
+WIDTH = 80
+
+
+def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
+    """Put what *item* is a trial of, and its record, on *report* as one ASCII text.
+
+    A text, because what is nested or not plain would not survive the way to the controller.
+    """
+    trial = expected(item)
+    if trial is None:
+        return
+    if not isinstance(item, TrialItem) and call.when == "call" and call.excinfo is not None:
+        if isinstance(call.excinfo.value, AgentBenchError):
+            # a user's test runs the trial in its call; the harness's trouble is an error there too
+            report.when = "setup"
+            report.longrepr = clean(str(call.excinfo.value))
+    record = item.stash.get(RECORD, None)
+    if record is not None and call.when == "call" and report.failed and record.passed:
+        # the test itself asks for more than the benchmark does
+        why = call.excinfo.exconly(tryshort=True) if call.excinfo is not None else "it failed"
+        record = record.replace(verdict="fail", reason=f"the test's own check: {one_line(why)}")
+        item.stash[RECORD] = record
+    carry = record is not None and (call.when == "call" or report.outcome != "passed")
+    report.agentbench = json.dumps(  # type: ignore[attr-defined]
+        {
+            "expected": asdict(trial),
+            "record": record.to_json() if record is not None and carry else None,
+        }
+    )
+
+
+class Reporter:
+    """Collects records in the controller (or the only process), writes and prints them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.run: BenchRun = bench_run(config)
+        self.log = RunLog(self.run.out)
+        self.expected: dict[str, Expected] = {}
+        self.records: dict[str, TrialRecord] = {}
+        self.summaries: list[SuiteSummary] = []
+        self.repeated = 0
+        self._catalog: dict[str, Expected] | None = None
+        self._started = False
+        self._begin = time.time()
+        with usage_error():
+            self.log.check()
+
+    # -- before ---------------------------------------------------------------------------------
+
+    def header(self) -> list[str]:
+        """Lines for pytest's header."""
+        run, lines = self.run, []
+        for name, loaded in run.plan.loaded.items():
+            trials = run.settings.trials
+            data = f"{loaded.dataset.source}@{loaded.dataset.fingerprint[:12]}"
+            tasks = f"{len(loaded.tasks)} tasks x {trials} trial{'s' if trials != 1 else ''}"
+            lines.append(f"agentbench: {name}: {_tail(data, WIDTH - 40)}, {tasks}")
+        agents = ", ".join(run.agent_names)
+        default = "" if run.settings.agent_given else " (default)"
+        executable = run.resources.launch.get("executable_path") or find_executable()
+        browser = str(executable).rpartition("/")[2] if executable else "Playwright's own"
+        lines.append(
+            shorten(
+                f"agentbench: agent {agents}{default}; judge {run.settings.judge}; "
+                f"browser {browser}",
+                WIDTH,
+            )
+        )
+        return lines
+
+    def collected(self, items: Sequence[pytest.Item]) -> None:
+        """Note which trials were selected (without xdist, or by a worker's own items)."""
+        for item in items:
+            trial = expected(item)
+            if trial is not None:
+                self.expected[item.nodeid] = trial
+
+    def collected_by_worker(self, ids: Sequence[str]) -> None:
+        """Note which trials were selected, by the node ids that a worker collected."""
+        if self._catalog is None:
+            self._catalog = expected_by_nodeid(self.run)
+        for nodeid in ids:
+            trial = self._catalog.get(_plain_id(nodeid))
+            if trial is not None:
+                self.expected.setdefault(nodeid, trial)
+
+    def start(self) -> None:
+        """Create the run directory; called when the first trial is about to run."""
+        if not self._started and (self.expected or self.run.active):
+            self._started = True
+            with usage_error():
+                self.log.start(self._run_json(complete=False))
+
+    # -- meanwhile ------------------------------------------------------------------------------
+
+    def logreport(self, report: pytest.TestReport) -> None:
+        """Take a record off a report; a trial that ended without one is an error."""
+        nodeid = report.nodeid
+        data = json.loads(getattr(report, "agentbench", "{}"))
+        if "expected" in data:
+            fields = data["expected"]
+            groups = tuple((column, value) for column, value in fields["groups"])
+            self.expected.setdefault(nodeid, Expected(**{**fields, "groups": groups}))
+        trial = self.expected.get(nodeid)
+        if trial is None:
+            return
+        self.start()
+        record = None
+        if data.get("record") is not None:
+            record = TrialRecord.from_json(data["record"])
+        elif report.when not in ("setup", "call", "teardown"):
+            report.when = "setup"  # a dead worker's trial: an error, not a failure
+            record = _lost(trial, "error", _text(report, "the worker died"))
+        elif report.failed and report.when == "setup":
+            record = _lost(trial, "error", _text(report, "the setup failed"))
+        elif report.skipped and report.when == "setup":
+            record = _lost(trial, "skip", _text(report, "skipped"))
+        if record is not None:
+            self._add(nodeid, record)
+
+    def _add(self, nodeid: str, record: TrialRecord) -> None:
+        if nodeid in self.records:
+            self.repeated += 1  # by a plugin that runs tests again: the first result counts
+            return
+        self.records[nodeid] = record
+        self.log.append(record)
+        self.config.hook.pytest_agentbench_trial_finished(config=self.config, record=record)
+
+    # -- after ----------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Compute the numbers, add them to the JUnit suite, complete the run directory."""
+        run = self.run
+        self.summaries = summarize(
+            self.expected.values(),
+            {self.expected[nodeid]: record for nodeid, record in self.records.items()},
+            ks=run.settings.report_ks,
+            extras=self._extras,
+            seed=run.settings.seed,
+        )
+        if not self.records:
+            if self._started:
+                self.log.close(self._run_json(complete=True), self._summary_json())
+            return
+        for name, value in suite_properties(self.summaries):
+            _junit_property(self.config, name, value)
+        self.log.close(self._run_json(complete=True), self._summary_json())
+        self.config.hook.pytest_agentbench_summary(config=self.config, summary=self.summaries)
+
+    def _extras(self, name: str, records: Sequence[TrialRecord]) -> Mapping[str, float]:
+        return self.run.plan.load(name).benchmark.headlines(records)
+
+    def terminal_summary(self, terminal: Any) -> None:
+        """The section at the end of the terminal's output."""
+        verbosity = self.config.get_verbosity()
+        if verbosity < 0:
+            for summary in self.summaries:
+                terminal.write_line(brief_line(summary))
+            return
+        if not self.expected and not self.run.active:
+            return
+        terminal.write_sep("=", "agentbench")
+        for name, loaded in self.run.plan.loaded.items():
+            if not loaded.tasks:
+                terminal.write_line(f"{name}: {loaded.dataset.source} has no rows: nothing to run")
+        for summary in self.summaries:
+            for line in summary_lines(
+                summary, verbose=verbosity > 0, judge=self.run.settings.judge
+            ):
+                terminal.write_line(line)
+        if self.repeated:
+            terminal.write_line(
+                f"{self.repeated} trials were run again by another plugin; first results count"
+            )
+        if self._started:
+            terminal.write_line(f"run directory: {_relative(self.config, self.run.out)}")
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _run_json(self, *, complete: bool) -> dict[str, Any]:
+        run = self.run
+        return {
+            "schema": 1,
+            "run_id": run.run_id,
+            "complete": complete,
+            "started_at": datetime.fromtimestamp(self._begin, UTC).isoformat(timespec="seconds"),
+            "duration_s": round(time.time() - self._begin, 3),
+            "command": list(self.config.invocation_params.args),
+            "options": asdict(run.settings),
+            "agents": list(run.agent_names),
+            "judge": run.settings.judge,
+            "datasets": {
+                name: {
+                    "source": loaded.dataset.source,
+                    "fingerprint": loaded.dataset.fingerprint,
+                    "rows": len(loaded.dataset.rows),
+                    "row_sha256": [row.sha256 for row in loaded.dataset.rows],
+                }
+                for name, loaded in run.plan.loaded.items()
+            },
+            "provided_libraries": sorted({*LIBRARIES, *(h for h, _ in run.settings.libraries)}),
+            "versions": versions(),
+            "git_commit": _git_commit(self.config),
+            "expected": len(self.expected),
+            "reported": len(self.records),
+        }
+
+    def _summary_json(self) -> dict[str, Any]:
+        return {
+            "schema": 1,
+            "complete": len(self.expected) == len(self.records),
+            "expected": len(self.expected),
+            "reported": len(self.records),
+            "suites": [summary.to_json() for summary in self.summaries],
+        }
+
+
+def _lost(trial: Expected, verdict: Any, reason: str) -> TrialRecord:
+    """The record of a trial that came to no record of its own."""
+    return TrialRecord(
+        benchmark=trial.benchmark,
+        task_id=trial.task_id,
+        trial=trial.trial,
+        agent=trial.agent,
+        verdict=verdict,
+        reason=reason,
+        started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        details={"groups": dict(trial.groups)},
+    )
+
+
+def _text(report: pytest.TestReport, otherwise: str) -> str:
+    longrepr = report.longrepr
+    if isinstance(longrepr, tuple):
+        return one_line(str(longrepr[2]).removeprefix("Skipped: "))
+    crash = getattr(longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else str(longrepr or "")
+    return one_line(text, 500) or otherwise
+
+
+def _plain_id(nodeid: str) -> str:
+    """A node id without the group that ``--dist loadgroup`` appends."""
+    return re.sub(r"@[^@\[\]]*$", "", nodeid)
+
+
+def _junit_property(config: pytest.Config, name: str, value: str) -> None:
+    # record_testsuite_property works in the process that runs a test, which under xdist is not
+    # the one that writes the file (pytest#7767)
+    from _pytest.junitxml import xml_key
+
+    xml = config.stash.get(xml_key, None)
+    if xml is not None:
+        xml.add_global_property(name, value)
+
+
+def _relative(config: pytest.Config, path: Any) -> str:
+    try:
+        return str(path.relative_to(config.invocation_params.dir))
+    except ValueError:
+        return str(path)
+
+
+def _tail(text: str, width: int) -> str:
+    return text if len(text) <= width else "…" + text[-(width - 1) :]
+
+
+def _git_commit(config: pytest.Config) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=config.rootpath,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,284 @@
+"""Run one trial: prepare, agent, grade, record.
+
+The one place that tells fail from error: what the agent did wrong is a failed check or a problem
+of its run; every exception is the harness's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_agentbench.agents import Agent, Call
+from pytest_agentbench.benchmark import Benchmark, Tools
+from pytest_agentbench.browser import BrowserEngine
+from pytest_agentbench.datasets import Row
+from pytest_agentbench.errors import AgentBenchError, RowError, SkipTrial
+from pytest_agentbench.judge import Judge, load_judge
+from pytest_agentbench.model import (
+    AgentRun,
+    Attempt,
+    Grade,
+    Task,
+    TaskRef,
+    TrialRecord,
+    Verdict,
+    plain,
+)
+from pytest_agentbench.settings import Settings
+from pytest_agentbench.text import clean, one_line
+from pytest_agentbench.workspace import Workspace, keep
+
+__all__ = ["Resources", "Trial", "failure_text"]
+
+
+class Resources:
+    """What trials of one process share: the browser and the judge, made when first needed.
+
+    ``launch`` are further arguments for starting the browser.
+    """
+
+    def __init__(self, settings: Settings, launch: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        self.launch: dict[str, Any] = dict(launch or {})
+        self._engine: BrowserEngine | None = None
+        self._judge: list[Judge | None] = []
+
+    def browser(self) -> BrowserEngine:
+        """This process's browser engine."""
+        if self._engine is None:
+            libraries = {
+                host: Path(file).read_text(encoding="utf-8", errors="replace")
+                for host, file in self._settings.libraries
+            }
+            self._engine = BrowserEngine(libraries, self.launch)
+        return self._engine
+
+    @property
+    def judge(self) -> Judge | None:
+        """The judge, or ``None`` when it is off."""
+        if not self._judge:
+            self._judge.append(load_judge(self._settings.judge))
+        return self._judge[0]
+
+    def close(self) -> None:
+        """End the browser if there is one."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+@dataclass(slots=True)
+class Trial:
+    """One trial of one agent at one task, step by step.
+
+    ``directory`` is where evidence goes, or ``None`` to keep none.
+    """
+
+    ref: TaskRef
+    row: Row
+    benchmark: Benchmark
+    number: int
+    settings: Settings
+    resources: Resources
+    directory: Path | None = None
+    _workspace: Workspace | None = None
+    _task: Task | None = None
+    _clock: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def task(self) -> Task:
+        """The parsed row (raises :class:`RowError` when it is broken)."""
+        if self._task is None:
+            if not self.ref.id:
+                where = str(self.row.index + 1)
+                raise RowError(
+                    self.benchmark.name, where, self.benchmark.id_column, "expected an identifier"
+                )
+            self._task = self.benchmark.task(self.ref, self.row)
+        return self._task
+
+    @property
+    def workspace(self) -> Workspace:
+        """The prepared workspace, made when first asked for."""
+        if self._workspace is None:
+            task = self.task
+            workspace = Workspace()
+            try:
+                self.benchmark.prepare(task, workspace.path)
+                workspace.seal()
+            except BaseException:
+                workspace.remove()
+                raise
+            self._workspace = workspace
+        return self._workspace
+
+    def run(self, agent: Agent) -> TrialRecord:
+        """Run *agent* and grade it.  Never raises but for interrupts: every outcome is a record."""
+        started, begin = datetime.now(UTC), time.perf_counter()
+        run: AgentRun | None = None
+        grade: Grade | None = None
+        verdict: Verdict
+        try:
+            run = self._timed("agent", lambda: self._run_agent(agent))
+            grade = self._timed("grade", lambda: self._grade(run))
+            verdict, reason = self._decide(run, grade)
+        except SkipTrial as skip:
+            verdict, reason = "skip", str(skip)
+        except AgentBenchError as error:
+            verdict, reason = "error", str(error)
+        except Exception as error:
+            where = "agent" if run is None else "grader"
+            verdict, reason = "error", f"{where} crashed: {type(error).__name__}: {error}"
+        record = TrialRecord(
+            benchmark=self.benchmark.name,
+            task_id=self.ref.id or self.ref.slug,
+            trial=self.number,
+            agent=agent.name,
+            verdict=verdict,
+            score=grade.score if grade is not None and verdict in ("pass", "fail") else None,
+            checks=grade.checks if grade is not None else (),
+            reason=clean(reason),
+            tags=self.ref.tags,
+            started_at=started.isoformat(timespec="milliseconds"),
+            agent_s=round(self._clock.get("agent", 0.0), 4),
+            grade_s=round(self._clock.get("grade", 0.0), 4),
+            duration_s=round(time.perf_counter() - begin, 4),
+            row_sha256=self.ref.row_sha256,
+            details={
+                "slug": self.ref.slug,
+                "groups": dict(self.ref.groups),
+                **plain(grade.details if grade is not None else {}),
+            },
+        )
+        if run is not None:
+            record = record.replace(usage=run.transcript.usage())
+        return self._keep(record, run, grade)
+
+    def close(self) -> None:
+        """Remove the workspace."""
+        if self._workspace is not None:
+            self._workspace.remove()
+            self._workspace = None
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def _timed(self, name: str, step: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        try:
+            return step()
+        finally:
+            self._clock[name] = time.perf_counter() - begin
+
+    def _run_agent(self, agent: Agent) -> AgentRun:
+        task, workspace = self.task, self.workspace
+        limit = task.time_limit_s * self.settings.timeout_scale
+        return agent.run(
+            Call(
+                task=self.benchmark.agent_task(task, self.number, self.settings.seed),
+                slug=self.ref.slug,
+                workspace=workspace.path,
+                output=workspace.output,
+                time_limit_s=limit,
+                solution=lambda: self.benchmark.reference(task, workspace.path),
+            )
+        )
+
+    def _grade(self, run: AgentRun) -> Grade:
+        attempt = Attempt(self.task, self.number, run.transcript, self.workspace.path)
+        tools = Tools(
+            browser=self.resources.browser,
+            judge=self.resources.judge,
+            timeout_scale=self.settings.timeout_scale,
+            evidence=self.settings.artifacts if self.directory is not None else "none",
+        )
+        return self.benchmark.grade(attempt, tools)
+
+    def _decide(self, run: AgentRun, grade: Grade) -> tuple[Verdict, str]:
+        if grade.skip is not None:
+            return "skip", grade.skip
+        if run.problem is not None:
+            return "fail", run.problem
+        if grade.score is None:
+            return "error", "the grader gave no score"
+        if not 0.0 <= grade.score <= 1.0:
+            return "error", f"the grader's score is {grade.score}, not between 0 and 1"
+        least = self.settings.pass_score
+        least = self.benchmark.pass_score if least is None else least
+        if grade.score >= least - 1e-12:
+            return "pass", ""
+        failed = [check for check in grade.checks if check.passed is False]
+        told = [c for c in failed if not c.message.startswith("not reached")] or failed
+        if not told:
+            return "fail", f"score {grade.score:.3g} is below {least:g}"
+        more = f" (+{len(failed) - 1} more)" if len(failed) > 1 else ""
+        return "fail", f"{told[0].name}: {told[0].message}{more}"
+
+    # -- evidence -------------------------------------------------------------------------------
+
+    def _keep(self, record: TrialRecord, run: AgentRun | None, grade: Grade | None) -> TrialRecord:
+        wanted = self.settings.artifacts
+        if self.directory is None or wanted == "none":
+            return record
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            files: dict[str, bytes] = {}
+            if run is not None:
+                files["transcript.jsonl"] = run.transcript.to_jsonl().encode("ascii")
+                answer = run.transcript.final_text()
+                if answer:
+                    files["response.txt"] = answer.encode("utf-8", "backslashreplace")
+                if run.log:
+                    files["agent.log"] = run.log.encode("utf-8", "backslashreplace")
+            for name, data in (grade.files if grade is not None else {}).items():
+                if wanted == "all" or not record.passed or name == "app.html":
+                    files[name] = data
+            if self._task is not None:
+                seen = self.benchmark.agent_task(self._task, self.number, self.settings.seed)
+                files["task.json"] = json.dumps(seen.to_json(), indent=1).encode("ascii")
+            if self._workspace is not None:
+                diff = self._workspace.diff()
+                if diff:
+                    left_out = keep(self._workspace.path, diff, self.directory / "workspace")
+                    workspace = {
+                        "created": diff.created[:200],
+                        "changed": diff.changed[:200],
+                        "deleted": diff.deleted[:200],
+                        "not_kept": left_out[:200],
+                    }
+                    record = record.replace(
+                        details={**record.details, "workspace": plain(workspace)}
+                    )
+            record = record.replace(
+                details={**record.details, "files": sorted(files), "directory": str(self.directory)}
+            )
+            files["record.json"] = json.dumps(record.to_json(), indent=1).encode("ascii")
+            for name, data in files.items():
+                (self.directory / name).write_bytes(data)
+        except OSError as error:
+            reason = f"evidence could not be written to {self.directory}: {error}"
+            return record.replace(verdict="error", score=None, reason=reason)
+        return record
+
+
+def failure_text(record: TrialRecord) -> str:
+    """What a failed trial prints: the checks that failed first, then where the evidence is."""
+    failed = [check for check in record.checks if check.passed is False]
+    scored = [check for check in record.checks if check.passed is not None]
+    lines = [
+        f"{record.benchmark}::{record.task_id} trial {record.trial}, agent {record.agent}: "
+        + (f"{len(failed)} of {len(scored)} checks failed" if failed else record.reason)
+    ]
+    if failed and not record.reason.startswith(failed[0].name):
+        lines.append(f"  {record.reason}")
+    lines += [f"  {c.name} [{c.tier}]: {one_line(c.message, 400)}" for c in failed]
+    if record.details.get("directory"):
+        shown = [n for n in ("screenshot.png", "page.json", "transcript.jsonl", "agent.log")
+                 if n in record.details.get("files", ())]
+        lines.append(f"  evidence: {record.details['directory']} ({', '.join(shown)})")
+    return "\n".join(lines)

@@ -1,0 +1,323 @@
+"""Records to numbers: pass@k, pass^k, mean scores, coverage and bounds.
+
+Each number is computed per task first and then averaged over tasks.  A trial that could not be
+scored (error, skip, not run) leaves no denominator silently: coverage is told with every number,
+and when it is not complete, the number as it would be if all unscored trials failed, and passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_agentbench.model import TrialRecord, plain
+from pytest_agentbench.scoring import (
+    Interval,
+    bootstrap_mean,
+    mean,
+    pass_at_k,
+    pass_hat_k,
+    projected_pass_at_k,
+    projected_pass_hat_k,
+)
+
+__all__ = ["Expected", "Metric", "SuiteSummary", "TaskStat", "summarize"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A selected trial, whether or not it was run."""
+
+    suite: str
+    benchmark: str
+    task_id: str
+    agent: str
+    trial: int
+    groups: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number with what is needed to believe it.
+
+    ``interval`` is the 95 % bootstrap interval over tasks; ``bounds`` are the values if all
+    unscored trials failed and if all passed (equal to ``value`` at full coverage); ``tasks`` of
+    ``of`` tasks have a value.  ``projected`` marks closed forms for k beyond the trials.
+    """
+
+    name: str
+    value: float
+    interval: Interval
+    bounds: Interval
+    tasks: int
+    of: int
+    projected: bool = False
+
+    @property
+    def covered(self) -> bool:
+        """Whether every task has a value."""
+        return self.tasks == self.of
+
+
+@dataclass(slots=True)
+class TaskStat:
+    """Counts of one task: trials selected, scored and passed, and the scores."""
+
+    task_id: str
+    groups: dict[str, str]
+    wanted: int = 0
+    scored: int = 0
+    passed: int = 0
+    scores: list[float] = field(default_factory=list)
+
+    def add(self, record: TrialRecord) -> None:
+        """Count a record."""
+        if record.scored:
+            self.scored += 1
+            self.passed += record.passed
+            self.scores.append(record.score if record.score is not None else float(record.passed))
+
+    @property
+    def missing(self) -> int:
+        """Trials that were selected and not scored."""
+        return max(0, self.wanted - self.scored)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteSummary:
+    """All numbers of one suite (a benchmark, or a user's test function) and one agent."""
+
+    suite: str
+    benchmark: str
+    agent: str
+    trials: int
+    counts: Mapping[str, int]
+    ks: tuple[int, ...]
+    metrics: tuple[Metric, ...]
+    extras: Mapping[str, float]
+    groups: Mapping[str, Mapping[str, tuple[Metric, ...]]]
+    tasks: tuple[TaskStat, ...]
+    failed_checks: tuple[tuple[str, str, str], ...]
+    agent_s: float
+    grade_s: float
+    usage: Mapping[str, float]
+
+    @property
+    def selected(self) -> int:
+        """Trials selected."""
+        return sum(self.counts.values())
+
+    @property
+    def scored(self) -> int:
+        """Trials scored: passed or failed."""
+        return self.counts["pass"] + self.counts["fail"]
+
+    def metric(self, name: str) -> Metric:
+        """The metric called *name*, such as ``pass@1`` (``KeyError`` when there is none)."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        raise KeyError(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; undefined numbers are ``null``."""
+        result: dict[str, Any] = plain(
+            {
+                "suite": self.suite,
+                "benchmark": self.benchmark,
+                "agent": self.agent,
+                "trials_per_task": self.trials,
+                "tasks": len(self.tasks),
+                "selected": self.selected,
+                "scored": self.scored,
+                "counts": self.counts,
+                "metrics": {metric.name: _metric_json(metric) for metric in self.metrics},
+                **self.extras,
+                "groups": {
+                    column: {
+                        value: {metric.name: _metric_json(metric) for metric in metrics}
+                        for value, metrics in values.items()
+                    }
+                    for column, values in self.groups.items()
+                },
+                "per_task": [
+                    {
+                        "task_id": stat.task_id,
+                        "wanted": stat.wanted,
+                        "scored": stat.scored,
+                        "passed": stat.passed,
+                        "mean_score": mean(stat.scores),
+                    }
+                    for stat in self.tasks
+                ],
+                "agent_s": round(self.agent_s, 3),
+                "grade_s": round(self.grade_s, 3),
+                "usage": self.usage,
+            }
+        )
+        return result
+
+
+def summarize(
+    expected: Iterable[Expected],
+    records: Mapping[Expected, TrialRecord],
+    *,
+    ks: Callable[[int], tuple[int, ...]],
+    extras: Callable[[str, Sequence[TrialRecord]], Mapping[str, float]],
+    seed: int = 0,
+) -> list[SuiteSummary]:
+    """Summaries by suite and agent, in the order in which *expected* names them.
+
+    Parameters
+    ----------
+    expected
+        Every selected trial.
+    records
+        The result of each trial that has one.
+    ks
+        The k to report for a number of trials per task.
+    extras
+        A benchmark's own numbers: name and scored records to numbers.
+    """
+    suites: dict[tuple[str, str, str], list[Expected]] = {}
+    for trial in expected:
+        record = records.get(trial)
+        # an agent fixture names its agent only when it runs
+        agent = record.agent if record is not None else trial.agent
+        suites.setdefault((trial.suite, trial.benchmark, agent), []).append(trial)
+    return [
+        _suite(*key, trials, records, ks, extras, seed) for key, trials in suites.items()
+    ]
+
+
+def _suite(
+    suite: str,
+    benchmark: str,
+    agent: str,
+    trials: Sequence[Expected],
+    records: Mapping[Expected, TrialRecord],
+    ks_of: Callable[[int], tuple[int, ...]],
+    extras: Callable[[str, Sequence[TrialRecord]], Mapping[str, float]],
+    seed: int,
+) -> SuiteSummary:
+    stats: dict[str, TaskStat] = {}
+    counts = dict.fromkeys(("pass", "fail", "error", "skip", "not run"), 0)
+    done: list[TrialRecord] = []
+    failed: dict[tuple[str, str], str] = {}
+    for trial in trials:
+        stat = stats.setdefault(trial.task_id, TaskStat(trial.task_id, dict(trial.groups)))
+        stat.wanted += 1
+        record = records.get(trial)
+        if record is None:
+            counts["not run"] += 1
+            continue
+        counts[record.verdict] += 1
+        stat.add(record)
+        done.append(record)
+        for check in record.checks if record.verdict == "fail" else ():
+            if check.passed is False:
+                failed.setdefault((record.task_id, check.name), check.message)
+    tasks = tuple(stats.values())
+    wanted = max((stat.wanted for stat in tasks), default=0)
+    ks = ks_of(wanted)
+    groups: dict[str, dict[str, list[TaskStat]]] = {}
+    for stat in tasks:
+        for column, value in stat.groups.items():
+            groups.setdefault(column, {}).setdefault(value, []).append(stat)
+    usage: Counter[str] = Counter()
+    for record in done:
+        for name in ("input_tokens", "output_tokens", "cost_usd", "requests"):
+            amount = getattr(record.usage, name)
+            if amount is not None:
+                usage[name] += amount
+    return SuiteSummary(
+        suite=suite,
+        benchmark=benchmark,
+        agent=agent,
+        trials=wanted,
+        counts=counts,
+        ks=ks,
+        metrics=_metrics(tasks, ks, wanted, seed),
+        extras=extras(benchmark, [record for record in done if record.scored]),
+        groups={
+            column: {
+                value: _metrics(members, ks, wanted, None) for value, members in values.items()
+            }
+            for column, values in groups.items()
+        },
+        tasks=tasks,
+        failed_checks=tuple((task, name, text) for (task, name), text in failed.items()),
+        agent_s=math.fsum(record.agent_s for record in done),
+        grade_s=math.fsum(record.grade_s for record in done),
+        usage=dict(usage),
+    )
+
+
+def _metrics(
+    tasks: Sequence[TaskStat], ks: Sequence[int], wanted: int, seed: int | None
+) -> tuple[Metric, ...]:
+    metrics = []
+    for k in ks:
+        projected = k > wanted
+        at = projected_pass_at_k if projected else pass_at_k
+        hat = projected_pass_hat_k if projected else pass_hat_k
+        metrics.append(_pass_metric(f"pass@{k}", tasks, at, k, seed, projected))
+        if k > 1:
+            metrics.append(_pass_metric(f"pass^{k}", tasks, hat, k, seed, projected))
+    values = [mean(stat.scores) for stat in tasks]
+    low = [_padded_mean(stat, 0.0) for stat in tasks]
+    high = [_padded_mean(stat, 1.0) for stat in tasks]
+    metrics.append(_metric("mean_score", values, low, high, seed, False))
+    return tuple(metrics)
+
+
+def _pass_metric(
+    name: str,
+    tasks: Sequence[TaskStat],
+    formula: Callable[[int, int, int], float],
+    k: int,
+    seed: int | None,
+    projected: bool,
+) -> Metric:
+    values = [formula(s.scored, s.passed, k) for s in tasks]
+    low = [formula(s.scored + s.missing, s.passed, k) for s in tasks]
+    high = [formula(s.scored + s.missing, s.passed + s.missing, k) for s in tasks]
+    return _metric(name, values, low, high, seed, projected)
+
+
+def _padded_mean(stat: TaskStat, filler: float) -> float:
+    return mean([*stat.scores, *[filler] * stat.missing])
+
+
+def _metric(
+    name: str,
+    values: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    seed: int | None,
+    projected: bool,
+) -> Metric:
+    nowhere = Interval(math.nan, math.nan)
+    return Metric(
+        name=name,
+        value=mean(values),
+        interval=nowhere if seed is None else bootstrap_mean(values, seed=seed),
+        bounds=Interval(mean(low), mean(high)),
+        tasks=sum(not math.isnan(value) for value in values),
+        of=len(values),
+        projected=projected,
+    )
+
+
+def _metric_json(metric: Metric) -> dict[str, Any]:
+    return {
+        "value": metric.value,
+        "interval": list(metric.interval),
+        "bounds": list(metric.bounds),
+        "tasks": metric.tasks,
+        "of": metric.of,
+        "projected": metric.projected,
+    }
