@@ -92,8 +92,11 @@ class Benchmark(ABC):
     def prepare(self, task: Task, workspace: Path) -> None:
         """Put the task's files into the empty *workspace*; nothing by default."""
 
-    def reference(self, task: Task, workspace: Path) -> Transcript:
-        """The transcript of the reference solution (only where ``has_reference``)."""
+    def reference(self, task: Task, place: Callable[[], Path]) -> Transcript:
+        """The transcript of the reference solution (only where ``has_reference``).
+
+        ``place()`` is the workspace, for solutions that leave files.
+        """
         raise LookupError(f"{self.name} has no reference solutions")
 
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,12 +20,13 @@ from pytest_agentbench.runlog import trial_directory
 from pytest_agentbench.runner import Resources, Trial, failure_text
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.summary import Expected
+from pytest_agentbench.text import one_line
 
 __all__ = ["RECORD", "TRIAL", "Bench", "BenchRun", "Suite", "TrialItem", "bench_run", "usage_error"]
 
-#: What an item is a trial of, and the trial's record once it has one.
+#: What an item is a trial of, and the trial's record (also as text) once it has one.
 TRIAL: pytest.StashKey[TrialId] = pytest.StashKey()
-RECORD: pytest.StashKey[TrialRecord] = pytest.StashKey()
+RECORD: pytest.StashKey[tuple[TrialRecord, str]] = pytest.StashKey()
 _RUN: pytest.StashKey[BenchRun] = pytest.StashKey()
 
 
@@ -247,21 +247,35 @@ def _agent_fixture_is_default(node: pytest.Collector) -> bool:
     return not found or found[-1].func.__module__ == "pytest_agentbench.fixtures"
 
 
-def bench_trial(bench: Bench) -> None:
-    """Body of every collected trial: the verdict, as an assertion."""
-    __tracebackhide__ = True
-    bench.check()
+def bench_trial() -> None:
+    """Stands for the body of a collected trial; see :class:`TrialItem`."""
 
 
 class TrialItem(pytest.Function):
     """One trial.  It runs and is graded during setup, so that the harness's trouble is an error
-    in pytest's own sense; the call asserts the verdict."""
+    in pytest's own sense; the call asserts the verdict.
+
+    It makes its :class:`Bench` itself: a fixture would double what a short trial costs.
+    """
+
+    bench: Bench | None = None
 
     def setup(self) -> None:
         super().setup()
         option = self.config.option
         if not (getattr(option, "setuponly", False) or getattr(option, "setupplan", False)):
-            self.funcargs["bench"].run()
+            bench_of(self, self._request).run()
+
+    def runtest(self) -> None:
+        __tracebackhide__ = True
+        if self.bench is not None:
+            self.bench.check()
+
+    def teardown(self) -> None:
+        if self.bench is not None:
+            self.bench.close()
+            self.bench = None
+        super().teardown()
 
     def reportinfo(self) -> tuple[Path, None, str]:
         return self.config.rootpath / self.parent.name, None, self.name  # type: ignore[union-attr]
@@ -274,6 +288,36 @@ class TrialItem(pytest.Function):
         if crash is not None:  # for the one-line summary
             crash.message = getattr(excinfo.value, "headline", str(excinfo.value))
         return shown
+
+
+def bench_of(item: pytest.Item, request: pytest.FixtureRequest) -> Bench:
+    """The trial of *item*, made once."""
+    bench: Bench | None = getattr(item, "bench", None)
+    if bench is None:
+        run = bench_run(item.config)
+        given = request.getfixturevalue("bench_agent")
+        trial = item.stash[TRIAL]
+        run.load_agents()
+        agent = run.agents[trial.agent]
+        if not run.settings.agent_given and given is not next(iter(run.agents.values())):
+            agent = resolve(given)
+        run.resources.launch = lambda: launch_options(request)
+        bench = Bench(item, run, trial, agent)
+        if isinstance(item, TrialItem):
+            item.bench = bench
+    return bench
+
+
+def launch_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """How pytest-playwright would launch (``--headed``, ``--browser-channel``, overrides)."""
+    if not request.config.pluginmanager.hasplugin("playwright"):
+        return {}
+    try:
+        options = dict(request.getfixturevalue("browser_type_launch_args"))
+    except pytest.FixtureLookupError:
+        return {}
+    known = ("executable_path", "channel", "headless", "slow_mo", "args")
+    return {name: options[name] for name in known if name in options}
 
 
 class Bench:
@@ -293,8 +337,7 @@ class Bench:
     @property
     def task(self) -> Any:
         """What the agent is asked (an :class:`~pytest_agentbench.AgentTask`)."""
-        seed = self._run.settings.seed
-        return self._machine.benchmark.agent_task(self._machine.task, self.trial, seed)
+        return self._machine.agent_task
 
     @property
     def workspace(self) -> Path:
@@ -316,7 +359,7 @@ class Bench:
         __tracebackhide__ = True
         if self.record is None:
             self.record = self._machine.run(self.agent)
-            self._item.stash[RECORD] = self.record
+            self._item.stash[RECORD] = (self.record, self._machine.text)
             self._item.user_properties.extend(_properties(self.record))
         if self.record.verdict == "skip":
             pytest.skip(self.record.reason)
@@ -350,16 +393,12 @@ def _properties(record: TrialRecord) -> list[tuple[str, object]]:
         ("agentbench.agent", record.agent),
         ("agentbench.trial", record.trial),
         ("agentbench.verdict", record.verdict),
-        ("agentbench.agent_s", record.agent_s),
-        ("agentbench.grade_s", record.grade_s),
     ]
     if record.score is not None:
         pairs.append(("agentbench.score", float(record.score)))
-    pairs += [
-        (f"agentbench.check.{re.sub(r'[^A-Za-z0-9_.-]', '_', check.name)}", check.passed)
-        for check in record.checks
-        if check.passed is not None
-    ]
+    failed = [check.name for check in record.checks if check.passed is False]
+    if failed:
+        pairs.append(("agentbench.failed_checks", one_line(", ".join(failed), 500)))
     return pairs
 
 

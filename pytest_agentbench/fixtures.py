@@ -38,23 +38,13 @@ def bench_agent(pytestconfig: pytest.Config) -> Any:
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, bench_agent: Any) -> Iterator[Bench]:
     """One trial: ``bench.run()`` runs the agent and grades it."""
-    from pytest_agentbench.agents import resolve
-    from pytest_agentbench.collection import TRIAL, Bench, bench_run, expected
+    from pytest_agentbench.collection import bench_of, expected
 
-    item: pytest.Item = request.node
-    if expected(item) is None:
+    if expected(request.node) is None:
         pytest.fail(
             "the fixture 'bench' needs @pytest.mark.bench(NAME) on the test", pytrace=False
         )
-    run = bench_run(request.config)
-    trial = item.stash[TRIAL]
-    run.load_agents()
-    agent = run.agents[trial.agent]
-    if bench_agent is not next(iter(run.agents.values())) and not run.settings.agent_given:
-        agent = resolve(bench_agent)
-    if not run.resources.launch:
-        run.resources.launch.update(_launch_options(request))
-    bench = Bench(item, run, trial, agent)
+    bench = bench_of(request.node, request)
     yield bench
     bench.close()
 
@@ -136,18 +126,6 @@ window.hermes = {sendAction(payload) {
 """
 
 
-def _launch_options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """How pytest-playwright would launch (``--headed``, ``--browser-channel``, overrides)."""
-    if not request.config.pluginmanager.hasplugin("playwright"):
-        return {}
-    try:
-        options = dict(request.getfixturevalue("browser_type_launch_args"))
-    except pytest.FixtureLookupError:
-        return {}
-    known = ("executable_path", "channel", "headless", "slow_mo", "args")
-    return {name: options[name] for name in known if name in options}
-
-
 def _browser(request: pytest.FixtureRequest) -> tuple[Any, bool]:
     """pytest-playwright's browser, or else one of our own; whether it is our own."""
     from pathlib import Path
@@ -155,9 +133,10 @@ def _browser(request: pytest.FixtureRequest) -> tuple[Any, bool]:
     from playwright.sync_api import Error
 
     from pytest_agentbench.browser import find_executable
+    from pytest_agentbench.collection import launch_options
 
     playwright = request.getfixturevalue("playwright")
-    options = _launch_options(request)
+    options = launch_options(request)
     executable = options.get("executable_path") or playwright.chromium.executable_path
     if Path(executable).exists() or options.get("channel"):
         try:

@@ -6,9 +6,10 @@ Frozen dataclasses of plain values.  What crosses a process (:class:`TrialRecord
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,7 +99,10 @@ class AgentTask:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary, as written to ``AGENTBENCH_TASK_FILE``."""
-        return asdict(self)
+        data = {name: getattr(self, name) for name in self.__slots__}
+        data["sessions"] = [_fields(session) for session in self.sessions]
+        data["tools"] = [{**_fields(t), "calls": [dict(c) for c in t.calls]} for t in self.tools]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AgentTask:
@@ -166,12 +170,20 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a grader gets: the task, the transcript and the outcome."""
+    """What a grader gets: the task, the transcript and the outcome.
+
+    ``place()`` is the workspace as the agent left it.
+    """
 
     task: Task
     trial: int
     transcript: Any
-    workspace: Path
+    place: Callable[[], Path]
+
+    @property
+    def workspace(self) -> Path:
+        """The workspace as the agent left it."""
+        return self.place()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -216,7 +228,7 @@ class TrialRecord:
 
     def replace(self, **changes: Any) -> TrialRecord:
         """A copy with *changes*."""
-        return replace(self, **changes)
+        return type(self)(**{**_fields(self), **changes})
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain JSON values (non-finite numbers become ``None``)."""
@@ -224,11 +236,15 @@ class TrialRecord:
         for name in self.__slots__:
             value = getattr(self, name)
             if name == "checks":
-                value = [asdict(check) for check in value]
+                value = [_fields(check) for check in value]
             elif name == "usage":
-                value = asdict(value)
+                value = _fields(value)
             data[name] = plain(value)
         return data
+
+    def to_text(self) -> str:
+        """One line of ASCII JSON."""
+        return json.dumps(self.to_json())
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TrialRecord:
@@ -246,6 +262,12 @@ class TrialRecord:
         fields["usage"] = Usage(**fields.get("usage", {}))
         fields["tags"] = tuple(fields.get("tags", ()))
         return cls(**fields)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Fields of a flat dataclass (``dataclasses.asdict`` would copy deeply, at twenty times the
+    cost)."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def plain(value: Any) -> Any:

@@ -154,7 +154,7 @@ class _Switch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if self.reporter is not None or hasattr(report, "agentbench"):
+        if self.reporter is not None or hasattr(report, "agentbench_trial"):
             reporter = self.report()
             if reporter is not None:
                 reporter.logreport(report)

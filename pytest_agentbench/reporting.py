@@ -49,19 +49,19 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
             # a user's test runs the trial in its call; the harness's trouble is an error there too
             report.when = "setup"
             report.longrepr = clean(str(call.excinfo.value))
-    record = item.stash.get(RECORD, None)
-    if record is not None and call.when == "call" and report.failed and record.passed:
+    if call.when == "setup" and not isinstance(item, TrialItem):
+        # the controller knows the plan of --bench, but not what a user's test is a trial of
+        report.agentbench_trial = json.dumps(asdict(trial))  # type: ignore[attr-defined]
+    if call.when == "teardown" or RECORD not in item.stash:
+        return
+    record, text = item.stash[RECORD]
+    if call.when == "call" and report.failed and record.passed:
         # the test itself asks for more than the benchmark does
         why = call.excinfo.exconly(tryshort=True) if call.excinfo is not None else "it failed"
         record = record.replace(verdict="fail", reason=f"the test's own check: {one_line(why)}")
-        item.stash[RECORD] = record
-    carry = record is not None and (call.when == "call" or report.outcome != "passed")
-    report.agentbench = json.dumps(  # type: ignore[attr-defined]
-        {
-            "expected": asdict(trial),
-            "record": record.to_json() if record is not None and carry else None,
-        }
-    )
+        text = record.to_text()
+    if call.when == "call" or report.outcome != "passed":
+        report.agentbench = text  # type: ignore[attr-defined]
 
 
 class Reporter:
@@ -93,15 +93,12 @@ class Reporter:
             lines.append(f"agentbench: {name}: {_tail(data, WIDTH - 40)}, {tasks}")
         agents = ", ".join(run.agent_names)
         default = "" if run.settings.agent_given else " (default)"
-        executable = run.resources.launch.get("executable_path") or find_executable()
-        browser = str(executable).rpartition("/")[2] if executable else "Playwright's own"
         lines.append(
-            shorten(
-                f"agentbench: agent {agents}{default}; judge {run.settings.judge}; "
-                f"browser {browser}",
-                WIDTH,
-            )
+            shorten(f"agentbench: agent {agents}{default}, judge {run.settings.judge}", WIDTH)
         )
+        executable = find_executable()
+        browser = str(executable).rpartition("/")[2] if executable else "none on PATH"
+        lines.append(f"agentbench: browser Playwright's own if installed, else {browser}")
         return lines
 
     def collected(self, items: Sequence[pytest.Item]) -> None:
@@ -132,19 +129,21 @@ class Reporter:
     def logreport(self, report: pytest.TestReport) -> None:
         """Take a record off a report; a trial that ended without one is an error."""
         nodeid = report.nodeid
-        data = json.loads(getattr(report, "agentbench", "{}"))
-        if "expected" in data:
-            fields = data["expected"]
+        told = getattr(report, "agentbench_trial", None)
+        if told is not None:
+            fields = json.loads(told)
             groups = tuple((column, value) for column, value in fields["groups"])
             self.expected.setdefault(nodeid, Expected(**{**fields, "groups": groups}))
         trial = self.expected.get(nodeid)
         if trial is None:
             return
         self.start()
+        text = getattr(report, "agentbench", None)
+        if text is not None:
+            self._add(nodeid, TrialRecord.from_json(json.loads(text)), text)
+            return
         record = None
-        if data.get("record") is not None:
-            record = TrialRecord.from_json(data["record"])
-        elif report.when not in ("setup", "call", "teardown"):
+        if report.when not in ("setup", "call", "teardown"):
             report.when = "setup"  # a dead worker's trial: an error, not a failure
             record = _lost(trial, "error", _text(report, "the worker died"))
         elif report.failed and report.when == "setup":
@@ -152,14 +151,14 @@ class Reporter:
         elif report.skipped and report.when == "setup":
             record = _lost(trial, "skip", _text(report, "skipped"))
         if record is not None:
-            self._add(nodeid, record)
+            self._add(nodeid, record, record.to_text())
 
-    def _add(self, nodeid: str, record: TrialRecord) -> None:
+    def _add(self, nodeid: str, record: TrialRecord, text: str) -> None:
         if nodeid in self.records:
             self.repeated += 1  # by a plugin that runs tests again: the first result counts
             return
         self.records[nodeid] = record
-        self.log.append(record)
+        self.log.append(text)
         self.config.hook.pytest_agentbench_trial_finished(config=self.config, record=record)
 
     # -- after ----------------------------------------------------------------------------------
@@ -167,6 +166,8 @@ class Reporter:
     def finish(self) -> None:
         """Compute the numbers, add them to the JUnit suite, complete the run directory."""
         run = self.run
+        if self.config.option.collectonly:
+            return
         self.summaries = summarize(
             self.expected.values(),
             {self.expected[nodeid]: record for nodeid, record in self.records.items()},
@@ -188,6 +189,8 @@ class Reporter:
 
     def terminal_summary(self, terminal: Any) -> None:
         """The section at the end of the terminal's output."""
+        if self.config.option.collectonly:
+            return
         verbosity = self.config.get_verbosity()
         if verbosity < 0:
             for summary in self.summaries:

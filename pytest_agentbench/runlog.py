@@ -18,14 +18,13 @@ from typing import IO, Any
 
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import TrialRecord
-from pytest_agentbench.text import slug
 
 __all__ = ["RunLog", "read_records", "trial_directory", "versions"]
 
 
 def trial_directory(out: Path, agent: str, benchmark: str, task: str, trial: int) -> Path:
-    """Where a trial's evidence goes; every part is a slug already or is made one."""
-    return out / slug(agent) / benchmark / task / str(trial)
+    """Where a trial's evidence goes; every part is a slug already."""
+    return out / agent / benchmark / task / str(trial)
 
 
 class RunLog:
@@ -67,10 +66,10 @@ class RunLog:
         except OSError as error:
             raise ConfigError(f"--bench-out: cannot write to {str(self.out)!r}: {error}") from error
 
-    def append(self, record: TrialRecord) -> None:
-        """Add one line and flush it."""
+    def append(self, text: str) -> None:
+        """Add a record's text as one line and flush it."""
         if self._file is not None:
-            self._file.write(json.dumps(record.to_json()) + "\n")
+            self._file.write(text + "\n")
             self._file.flush()
 
     def close(self, header: Mapping[str, Any], summary: Mapping[str, Any]) -> None:

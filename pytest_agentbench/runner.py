@@ -7,6 +7,7 @@ of its run; every exception is the harness's.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,13 +23,14 @@ from pytest_agentbench.errors import AgentBenchError, RowError, SkipTrial
 from pytest_agentbench.judge import Judge, load_judge
 from pytest_agentbench.model import (
     AgentRun,
+    AgentTask,
     Attempt,
     Grade,
     Task,
     TaskRef,
     TrialRecord,
+    Usage,
     Verdict,
-    plain,
 )
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.text import clean, one_line
@@ -38,14 +40,12 @@ __all__ = ["Resources", "Trial", "failure_text"]
 
 
 class Resources:
-    """What trials of one process share: the browser and the judge, made when first needed.
+    """What trials of one process share: the browser and the judge, made when first needed."""
 
-    ``launch`` are further arguments for starting the browser.
-    """
-
-    def __init__(self, settings: Settings, launch: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.launch: dict[str, Any] = dict(launch or {})
+        #: Gives further arguments for starting the browser; asked when it is started.
+        self.launch: Callable[[], Mapping[str, Any]] = dict
         self._engine: BrowserEngine | None = None
         self._judge: list[Judge | None] = []
 
@@ -56,7 +56,7 @@ class Resources:
                 host: Path(file).read_text(encoding="utf-8", errors="replace")
                 for host, file in self._settings.libraries
             }
-            self._engine = BrowserEngine(libraries, self.launch)
+            self._engine = BrowserEngine(libraries, self.launch())
         return self._engine
 
     @property
@@ -87,8 +87,11 @@ class Trial:
     settings: Settings
     resources: Resources
     directory: Path | None = None
+    #: The record as text, once there is one.
+    text: str = ""
     _workspace: Workspace | None = None
     _task: Task | None = None
+    _agent_task: AgentTask | None = None
     _clock: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -117,6 +120,14 @@ class Trial:
                 raise
             self._workspace = workspace
         return self._workspace
+
+    @property
+    def agent_task(self) -> AgentTask:
+        """What the agent sees."""
+        if self._agent_task is None:
+            seed = self.settings.seed
+            self._agent_task = self.benchmark.agent_task(self.task, self.number, seed)
+        return self._agent_task
 
     def run(self, agent: Agent) -> TrialRecord:
         """Run *agent* and grade it.  Never raises but for interrupts: every outcome is a record."""
@@ -150,15 +161,16 @@ class Trial:
             grade_s=round(self._clock.get("grade", 0.0), 4),
             duration_s=round(time.perf_counter() - begin, 4),
             row_sha256=self.ref.row_sha256,
+            usage=run.transcript.usage() if run is not None else Usage(),
             details={
                 "slug": self.ref.slug,
                 "groups": dict(self.ref.groups),
-                **plain(grade.details if grade is not None else {}),
+                **(grade.details if grade is not None else {}),
             },
         )
-        if run is not None:
-            record = record.replace(usage=run.transcript.usage())
-        return self._keep(record, run, grade)
+        record = self._keep(record, run, grade)
+        self.text = self.text or record.to_text()
+        return record
 
     def close(self) -> None:
         """Remove the workspace."""
@@ -176,21 +188,24 @@ class Trial:
             self._clock[name] = time.perf_counter() - begin
 
     def _run_agent(self, agent: Agent) -> AgentRun:
-        task, workspace = self.task, self.workspace
-        limit = task.time_limit_s * self.settings.timeout_scale
+        task = self.task
+        if type(self.benchmark).prepare is not Benchmark.prepare:
+            self.workspace  # noqa: B018  (a row whose files are broken is told before the agent runs)
         return agent.run(
             Call(
-                task=self.benchmark.agent_task(task, self.number, self.settings.seed),
+                task=self.agent_task,
                 slug=self.ref.slug,
-                workspace=workspace.path,
-                output=workspace.output,
-                time_limit_s=limit,
-                solution=lambda: self.benchmark.reference(task, workspace.path),
+                time_limit_s=task.time_limit_s * self.settings.timeout_scale,
+                solution=lambda: self.benchmark.reference(task, self._place),
+                place=lambda: self.workspace,
             )
         )
 
+    def _place(self) -> Path:
+        return self.workspace.path
+
     def _grade(self, run: AgentRun) -> Grade:
-        attempt = Attempt(self.task, self.number, run.transcript, self.workspace.path)
+        attempt = Attempt(self.task, self.number, run.transcript, self._place)
         tools = Tools(
             browser=self.resources.browser,
             judge=self.resources.judge,
@@ -226,7 +241,6 @@ class Trial:
         if self.directory is None or wanted == "none":
             return record
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
             files: dict[str, bytes] = {}
             if run is not None:
                 files["transcript.jsonl"] = run.transcript.to_jsonl().encode("ascii")
@@ -239,8 +253,7 @@ class Trial:
                 if wanted == "all" or not record.passed or name == "app.html":
                     files[name] = data
             if self._task is not None:
-                seen = self.benchmark.agent_task(self._task, self.number, self.settings.seed)
-                files["task.json"] = json.dumps(seen.to_json(), indent=1).encode("ascii")
+                files["task.json"] = json.dumps(self.agent_task.to_json()).encode("ascii")
             if self._workspace is not None:
                 diff = self._workspace.diff()
                 if diff:
@@ -251,19 +264,39 @@ class Trial:
                         "deleted": diff.deleted[:200],
                         "not_kept": left_out[:200],
                     }
-                    record = record.replace(
-                        details={**record.details, "workspace": plain(workspace)}
-                    )
-            record = record.replace(
-                details={**record.details, "files": sorted(files), "directory": str(self.directory)}
-            )
-            files["record.json"] = json.dumps(record.to_json(), indent=1).encode("ascii")
-            for name, data in files.items():
-                (self.directory / name).write_bytes(data)
+                    record = record.replace(details={**record.details, "workspace": workspace})
+            details = {**record.details, "files": [*files], "directory": str(self.directory)}
+            record = record.replace(details=details)
+            self.text = record.to_text()
+            files["record.json"] = self.text.encode("ascii")
+            write_files(os.fspath(self.directory), files)
         except OSError as error:
+            self.text = ""
             reason = f"evidence could not be written to {self.directory}: {error}"
             return record.replace(verdict="error", score=None, reason=reason)
         return record
+
+
+def write_files(directory: str, files: Mapping[str, bytes]) -> None:
+    """Write *files* into *directory*, which is made if need be.
+
+    With plain system calls: this is done for every trial, and is most of what a trial costs.
+    """
+    for path in (os.path.dirname(directory), directory):
+        try:
+            os.mkdir(path)
+        except FileNotFoundError:
+            os.makedirs(path, exist_ok=True)
+        except FileExistsError:
+            pass
+    for name, data in files.items():
+        fd = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+        finally:
+            os.close(fd)
 
 
 def failure_text(record: TrialRecord) -> str:

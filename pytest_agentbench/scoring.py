@@ -121,6 +121,8 @@ def bootstrap_mean(
     known = [value for value in values if not math.isnan(value)]
     if len(known) < 2:
         return Interval(math.nan, math.nan)
+    if min(known) == max(known):
+        return Interval(known[0], known[0])  # every resample is the same
     import numpy as np
 
     # few distinct values (0, 0.2, …, 1) whatever the number of tasks: resampling tasks is the same

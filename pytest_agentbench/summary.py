@@ -223,10 +223,11 @@ def _suite(
     tasks = tuple(stats.values())
     wanted = max((stat.wanted for stat in tasks), default=0)
     ks = ks_of(wanted)
-    groups: dict[str, dict[str, list[TaskStat]]] = {}
-    for stat in tasks:
+    table = _Table(tasks, ks, wanted)
+    groups: dict[str, dict[str, list[int]]] = {}
+    for row, stat in enumerate(tasks):
         for column, value in stat.groups.items():
-            groups.setdefault(column, {}).setdefault(value, []).append(stat)
+            groups.setdefault(column, {}).setdefault(value, []).append(row)
     usage: Counter[str] = Counter()
     for record in done:
         for name in ("input_tokens", "output_tokens", "cost_usd", "requests"):
@@ -240,12 +241,10 @@ def _suite(
         trials=wanted,
         counts=counts,
         ks=ks,
-        metrics=_metrics(tasks, ks, wanted, seed),
+        metrics=table.metrics(range(len(tasks)), seed),
         extras=extras(benchmark, [record for record in done if record.scored]),
         groups={
-            column: {
-                value: _metrics(members, ks, wanted, None) for value, members in values.items()
-            }
+            column: {value: table.metrics(rows, None) for value, rows in values.items()}
             for column, values in groups.items()
         },
         tasks=tasks,
@@ -256,57 +255,65 @@ def _suite(
     )
 
 
-def _metrics(
-    tasks: Sequence[TaskStat], ks: Sequence[int], wanted: int, seed: int | None
-) -> tuple[Metric, ...]:
-    metrics = []
-    for k in ks:
-        projected = k > wanted
-        at = projected_pass_at_k if projected else pass_at_k
-        hat = projected_pass_hat_k if projected else pass_hat_k
-        metrics.append(_pass_metric(f"pass@{k}", tasks, at, k, seed, projected))
-        if k > 1:
-            metrics.append(_pass_metric(f"pass^{k}", tasks, hat, k, seed, projected))
-    values = [mean(stat.scores) for stat in tasks]
-    low = [_padded_mean(stat, 0.0) for stat in tasks]
-    high = [_padded_mean(stat, 1.0) for stat in tasks]
-    metrics.append(_metric("mean_score", values, low, high, seed, False))
-    return tuple(metrics)
+class _Table:
+    """Each metric's values per task, computed once and averaged over any selection of tasks.
+
+    A value comes with what it would be if the unscored trials failed, and if they passed.
+    """
+
+    def __init__(self, tasks: Sequence[TaskStat], ks: Sequence[int], wanted: int) -> None:
+        self.projected: dict[str, bool] = {}
+        self._columns: dict[str, list[tuple[float, float, float]]] = {}
+        for k in ks:
+            projected = k > wanted
+            at = projected_pass_at_k if projected else pass_at_k
+            hat = projected_pass_hat_k if projected else pass_hat_k
+            self._add(f"pass@{k}", projected, [_pass_values(stat, at, k) for stat in tasks])
+            if k > 1:
+                self._add(f"pass^{k}", projected, [_pass_values(stat, hat, k) for stat in tasks])
+        self._add("mean_score", False, [_score_values(stat) for stat in tasks])
+
+    def _add(self, name: str, projected: bool, values: list[tuple[float, float, float]]) -> None:
+        self.projected[name] = projected
+        self._columns[name] = values
+
+    def metrics(self, rows: Sequence[int], seed: int | None) -> tuple[Metric, ...]:
+        """The metrics over the tasks numbered *rows*; without a *seed* no intervals."""
+        return tuple(
+            _metric(name, [values[row] for row in rows], seed, self.projected[name])
+            for name, values in self._columns.items()
+        )
 
 
-def _pass_metric(
-    name: str,
-    tasks: Sequence[TaskStat],
-    formula: Callable[[int, int, int], float],
-    k: int,
-    seed: int | None,
-    projected: bool,
-) -> Metric:
-    values = [formula(s.scored, s.passed, k) for s in tasks]
-    low = [formula(s.scored + s.missing, s.passed, k) for s in tasks]
-    high = [formula(s.scored + s.missing, s.passed + s.missing, k) for s in tasks]
-    return _metric(name, values, low, high, seed, projected)
+def _pass_values(
+    stat: TaskStat, formula: Callable[[int, int, int], float], k: int
+) -> tuple[float, float, float]:
+    n, c, unscored = stat.scored, stat.passed, stat.missing
+    value = formula(n, c, k)
+    if not unscored:
+        return value, value, value
+    return value, formula(n + unscored, c, k), formula(n + unscored, c + unscored, k)
 
 
-def _padded_mean(stat: TaskStat, filler: float) -> float:
-    return mean([*stat.scores, *[filler] * stat.missing])
+def _score_values(stat: TaskStat) -> tuple[float, float, float]:
+    total, n, unscored = math.fsum(stat.scores), len(stat.scores), stat.missing
+    value = total / n if n else math.nan
+    if not unscored:
+        return value, value, value
+    return value, total / (n + unscored), (total + unscored) / (n + unscored)
 
 
 def _metric(
-    name: str,
-    values: Sequence[float],
-    low: Sequence[float],
-    high: Sequence[float],
-    seed: int | None,
-    projected: bool,
+    name: str, values: Sequence[tuple[float, float, float]], seed: int | None, projected: bool
 ) -> Metric:
     nowhere = Interval(math.nan, math.nan)
+    known = [value for value, _, _ in values]
     return Metric(
         name=name,
-        value=mean(values),
-        interval=nowhere if seed is None else bootstrap_mean(values, seed=seed),
-        bounds=Interval(mean(low), mean(high)),
-        tasks=sum(not math.isnan(value) for value in values),
+        value=mean(known),
+        interval=nowhere if seed is None else bootstrap_mean(known, seed=seed),
+        bounds=Interval(mean([low for _, low, _ in values]), mean([high for _, _, high in values])),
+        tasks=sum(not math.isnan(value) for value in known),
         of=len(values),
         projected=projected,
     )

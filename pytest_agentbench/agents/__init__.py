@@ -16,6 +16,7 @@ from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import AgentRun, AgentTask
 from pytest_agentbench.text import did_you_mean
 from pytest_agentbench.transcripts import Transcript
+from pytest_agentbench.workspace import Workspace, read_regular
 
 __all__ = ["Agent", "Call", "read_transcript", "resolve"]
 
@@ -30,15 +31,25 @@ class Call:
     """One trial as an agent sees it, and where it may leave things.
 
     ``solution`` gives the reference transcript; only the ``reference`` agent uses it.  ``slug`` is
-    the task's directory name in a run directory.
+    the task's directory name in a run directory.  The directories are made when first asked for:
+    an agent that needs none costs none.
     """
 
     task: AgentTask
     slug: str
-    workspace: Path
-    output: Path
     time_limit_s: float
     solution: Callable[[], Transcript]
+    place: Callable[[], Workspace]
+
+    @property
+    def workspace(self) -> Path:
+        """The prepared workspace."""
+        return self.place().path
+
+    @property
+    def output(self) -> Path:
+        """Where a transcript may be left; outside the workspace."""
+        return self.place().output
 
 
 class Agent(ABC):
@@ -115,7 +126,6 @@ def read_transcript(directory: Path, prompt: str, answer: str | None) -> Transcr
 
     Without either, *answer* (or ``response.txt``) is the agent's text.
     """
-    from pytest_agentbench.workspace import read_regular
 
     def text(name: str) -> str | None:
         data = read_regular(directory / name, MAX_TRANSCRIPT)

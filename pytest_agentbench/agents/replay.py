@@ -33,7 +33,8 @@ class ReplayAgent(Agent):
             # the id is a dataset's: only a plain name may lead into the tree
             if name not in ("", ".", "..") and "/" not in name and "\0" not in name:
                 if any((trial / part).exists() for part in RECORDED):
-                    _overlay(trial / "workspace", call.workspace)
+                    if (trial / "workspace").is_dir():
+                        _overlay(trial / "workspace", call.workspace)
                     return AgentRun(read_transcript(trial, call.task.prompt, None))
         raise SkipTrial(
             f"trial {call.task.trial} of {call.task.id!r} was not recorded in {self.directory}"
@@ -42,8 +43,6 @@ class ReplayAgent(Agent):
 
 def _overlay(recorded: Path, workspace: Path) -> None:
     """Lay the recorded regular files over the seeded workspace; links are left out."""
-    if not recorded.is_dir():
-        return
     for name, state in snapshot(recorded):
         if state.kind != "file":
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
@@ -166,7 +166,7 @@ class GenUI(Benchmark):
             seed=seed,
         )
 
-    def reference(self, task: Task, workspace: Path) -> Transcript:
+    def reference(self, task: Task, place: Callable[[], Path]) -> Transcript:
         spec: Spec = task.spec
         if not spec.reference.strip():
             raise RowError(self.name, task.ref.id, "reference_solution", "there is none")
