@@ -45,7 +45,9 @@ ARGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
+    # the full browser heeds the one, the headless shell the other
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-dev-shm-usage",
     "--disable-gpu",
     "--js-flags=--max-old-space-size=512",

@@ -207,6 +207,7 @@ class _Run:
         )
         self._broken = asyncio.Event()
         self._deadline = time.monotonic() + TOTAL_S * job.scale
+        self._answer = ANSWER_S * max(job.scale, 0.2)
         self._begun = False
         self._gone = False
         self._closing = False
@@ -344,7 +345,7 @@ class _Run:
             send("Input.dispatchMouseEvent", {"type": "mousePressed", "buttons": 1, **press}),
             send("Input.dispatchMouseEvent", {"type": "mouseReleased", **press}),
         )
-        await self._guard(events, ANSWER_S, "the page hangs: no answer after a click")
+        await self._guard(events, self._answer, "the page hangs: no answer after a click")
 
     async def _find(self, expression: str, selector: str) -> str:
         """Evaluate *expression*; without a match wait for one and do so again.
@@ -355,7 +356,7 @@ class _Run:
         if "reason" in self._found:
             limit = MATCH_S * self.job.scale
             wait = f"__ab.wait({_js(selector)}, {limit * 1000:g})"
-            self._found = await self._probe(wait, limit=limit + ANSWER_S, await_promise=True)
+            self._found = await self._probe(wait, limit=limit + self._answer, await_promise=True)
             if "reason" not in self._found:
                 if not self._begun:  # it took a while: what is there now is still "after load"
                     await self._look(selectors=True, count=True)
@@ -384,7 +385,7 @@ class _Run:
                 if "x" in found:
                     move = {"type": "mouseMoved", "x": found["x"], "y": found["y"]}
                     send = self.stage.cdp.send("Input.dispatchMouseEvent", move)
-                    await self._guard(send, ANSWER_S, "the page hangs: no answer to the mouse")
+                    await self._guard(send, self._answer, "the page hangs: no answer to the mouse")
         return str(found.get("reason", ""))
 
     async def _fill(self, step: Step) -> Mapping[str, Any]:
@@ -397,10 +398,10 @@ class _Run:
             found = await self._probe(f"__ab.setValue({selector}, {value})", hangs)
         elif step.value:
             typing = self.stage.cdp.send("Input.insertText", {"text": step.value})
-            await self._guard(typing, ANSWER_S, hangs)
+            await self._guard(typing, self._answer, hangs)
             found = await self._probe("__ab.blur()", hangs)
         else:
-            await self._guard(self.stage.page.keyboard.press("Delete"), ANSWER_S, hangs)
+            await self._guard(self.stage.page.keyboard.press("Delete"), self._answer, hangs)
             found = await self._probe("__ab.blur()", hangs)
         return found
 
@@ -420,7 +421,7 @@ class _Run:
     async def _key(self, key: str) -> None:
         pressing = self.stage.page.keyboard.press(key)
         try:
-            await self._guard(pressing, ANSWER_S, "the page hangs: no answer to a key")
+            await self._guard(pressing, self._answer, "the page hangs: no answer to a key")
         except (_Fault, _Done):
             raise
         except Exception as error:
@@ -458,10 +459,10 @@ class _Run:
         """Count again, with the elements that only listen: the inspector sees all listeners."""
         send, world = self.stage.cdp.send, self.stage.probe_context
         document = await self._guard(
-            send("Runtime.evaluate", {"expression": "document", "contextId": world}), ANSWER_S
+            send("Runtime.evaluate", {"expression": "document", "contextId": world}), self._answer
         )
         query = {"objectId": document["result"]["objectId"], "depth": -1, "pierce": True}
-        answer = await self._guard(send("DOMDebugger.getEventListeners", query), ANSWER_S)
+        answer = await self._guard(send("DOMDebugger.getEventListeners", query), self._answer)
         nodes = dict.fromkeys(
             listener["backendNodeId"]
             for listener in answer["listeners"]
@@ -472,7 +473,7 @@ class _Run:
             for node in list(nodes)[:MAX_LISTENERS]
         ]
         resolved = await self._guard(
-            asyncio.gather(*resolving, return_exceptions=True), ANSWER_S
+            asyncio.gather(*resolving, return_exceptions=True), self._answer
         )
         handles = [
             {"objectId": node["object"]["objectId"]} for node in resolved if isinstance(node, dict)
@@ -483,7 +484,7 @@ class _Run:
             "arguments": handles,
             "returnByValue": True,
         }
-        counted = await self._guard(send("Runtime.callFunctionOn", call), ANSWER_S)
+        counted = await self._guard(send("Runtime.callFunctionOn", call), self._answer)
         return int(counted["result"]["value"])
 
     async def _callback(self, seconds: float) -> bool:
@@ -661,11 +662,12 @@ class _Run:
         self,
         expression: str,
         hangs: str = "",
-        limit: float = ANSWER_S,
+        limit: float = 0.0,
         *,
         await_promise: bool = False,
     ) -> Any:
-        return await self._guard(self._evaluate(expression, await_promise), limit, hangs)
+        evaluation = self._evaluate(expression, await_promise)
+        return await self._guard(evaluation, limit or self._answer, hangs)
 
     async def _evaluate(self, expression: str, await_promise: bool = False) -> Any:
         """Evaluate in the isolated world, where the page's own JavaScript has no say."""
@@ -697,7 +699,7 @@ class _Run:
                 "awaitPromise": True,
             },
         )
-        answer = await self._guard(send, ANSWER_S + seconds)
+        answer = await self._guard(send, self._answer + seconds)
         return answer["result"].get("value")
 
 

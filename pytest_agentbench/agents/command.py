@@ -121,8 +121,10 @@ def _fill(word: str, values: Mapping[str, str]) -> str:
 
 
 def _absolute(word: str) -> str:
+    if len(word) > 1000 or "\n" in word:  # a script, not a path
+        return word
     path = Path(word).expanduser()
-    is_local = not path.is_absolute() and path.is_file() and (os.sep in word or path.suffix)
+    is_local = not path.is_absolute() and (os.sep in word or path.suffix) and path.is_file()
     return str(path.absolute()) if is_local or word.startswith("~") else word
 
 

@@ -46,7 +46,7 @@ def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterat
         told.append(f"{counts['not run']} not run")
     yield f"  {', '.join(told)}; scored {summary.scored} of {summary.selected}"
     for metric in summary.metrics:
-        yield f"  {_metric_line(metric)}"
+        yield from _metric_lines(metric)
     extras = [
         f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()
     ]
@@ -67,19 +67,19 @@ def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterat
         yield from _task_table(summary)
 
 
-def _metric_line(metric: Metric) -> str:
-    line = f"{metric.name:<11} {number(metric.value)}"
+def _metric_lines(metric: Metric) -> Iterator[str]:
+    line = f"  {metric.name:<11} {number(metric.value)}"
     if not math.isnan(metric.interval.low):
         line += f"  95 % [{number(metric.interval.low)}, {number(metric.interval.high)}]"
     if metric.projected:
         line += "  projected"
+    yield line
     low, high = metric.bounds
-    complete = metric.covered and math.isclose(low, metric.value) and math.isclose(high, low)
-    if not complete:
-        line += f"  {metric.tasks} of {metric.of} tasks"
+    if not (metric.covered and math.isclose(low, metric.value) and math.isclose(high, low)):
+        line = f"{'':<14}{metric.tasks} of {metric.of} tasks have a value"
         if not math.isnan(low):
             line += f"; unscored fail {number(low)}, pass {number(high)}"
-    return line
+        yield line
 
 
 def _group_table(column: str, values: Mapping[str, Sequence[Metric]]) -> Iterator[str]:
