@@ -641,6 +641,8 @@ class _Run:
                 broken = asyncio.ensure_future(self._broken.wait())
             if left < limit:
                 raise _Fault(f"the app was not done in {TOTAL_S * self.job.scale:g} s")
+            if self.report.popups > MAX_POPUPS:  # it is busy with these
+                raise _Fault(f"the page opened more than {MAX_POPUPS} popups")
             raise _Fault(hangs or "the page hangs: it does not answer any more")
         finally:
             broken.cancel()
