@@ -20,7 +20,7 @@ from pytest_agentbench.runlog import trial_directory
 from pytest_agentbench.runner import Resources, Trial, failure_text
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.summary import Expected
-from pytest_agentbench.text import one_line
+from pytest_agentbench.text import did_you_mean, one_line, slug
 
 __all__ = ["RECORD", "TRIAL", "Bench", "BenchRun", "Suite", "TrialItem", "bench_run", "usage_error"]
 
@@ -106,10 +106,11 @@ class BenchRun:
             resources=self.resources,
         )
 
-    def directory(self, trial: TrialId, agent: str) -> Path:
-        """Where the trial's evidence goes."""
+    def directory(self, trial: TrialId, agent: str, test: str | None = None) -> Path:
+        """Where the trial's evidence goes; the trials of a user's *test* are kept apart."""
         task = trial.task
-        return trial_directory(self.out, agent, task.benchmark, task.slug, trial.trial)
+        out = self.out if test is None else self.out / "tests" / slug(test)
+        return trial_directory(out, agent, task.benchmark, task.slug, trial.trial)
 
 
 def bench_run(config: pytest.Config) -> BenchRun:
@@ -181,8 +182,22 @@ def _take_selectors(run: BenchRun) -> None:
     source = getattr(config, "args_source", None)
     explicit = source is None or source.name == "ARGS"
     run.select = run.select or tuple(ours)
+    with usage_error():
+        _check_selectors(run)
     remember(config, out=str(run.out), select=list(run.select))
     config.args[:] = rest if explicit else []
+
+
+def _check_selectors(run: BenchRun) -> None:
+    """Refuse a node id that names no trial, as pytest does for its own."""
+    if not run.select:
+        return
+    known = set(run.settings.benchmarks)
+    for nodeid in expected_by_nodeid(run):
+        known |= {nodeid, nodeid.partition("[")[0]}
+    for selector in run.select:
+        if selector not in known:
+            raise ConfigError(f"not found: {selector}{did_you_mean(selector, known)}")
 
 
 def _is_ours(arg: str, names: tuple[str, ...], base: Path) -> bool:
@@ -260,6 +275,12 @@ class TrialItem(pytest.Function):
 
     bench: Bench | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if hasattr(self, "id"):
+            # pytest >= 9.2 keeps an id in parts, and compares it with ids read back from the cache
+            self._id = type(self.id).parse(self.nodeid)
+
     def setup(self) -> None:
         super().setup()
         option = self.config.option
@@ -326,7 +347,7 @@ class Bench:
     def __init__(self, item: pytest.Item, run: BenchRun, trial: TrialId, agent: Agent) -> None:
         self._item = item
         self._machine = run.trial(trial)
-        self._machine.directory = run.directory(trial, agent.name)
+        self._machine.directory = run.directory(trial, agent.name, _own_test(item))
         self._run = run
         self.agent = agent
         #: Number of the trial, from 1.
@@ -459,8 +480,12 @@ def expected(item: pytest.Item) -> Expected | None:
         if not isinstance(trial, TrialId):
             return None
         item.stash[TRIAL] = trial
-    suite = item.nodeid.partition("[")[0] if not isinstance(item, TrialItem) else None
-    return expected_of(trial, suite)
+    return expected_of(trial, _own_test(item))
+
+
+def _own_test(item: pytest.Item) -> str | None:
+    """The node id of a user's own test, without its parameters."""
+    return None if isinstance(item, TrialItem) else item.nodeid.partition("[")[0]
 
 
 def expected_of(trial: TrialId, suite: str | None) -> Expected:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +29,7 @@ from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
 from pytest_agentbench.runlog import RunLog, versions
 from pytest_agentbench.summary import Expected, SuiteSummary, summarize
-from pytest_agentbench.text import clean, one_line, shorten
+from pytest_agentbench.text import clean, count, one_line, shorten
 
 __all__ = ["Reporter", "attach"]
 
@@ -56,9 +56,14 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
         return
     record, text = item.stash[RECORD]
     if call.when == "call" and report.failed and record.passed:
-        # the test itself asks for more than the benchmark does
         why = call.excinfo.exconly(tryshort=True) if call.excinfo is not None else "it failed"
-        record = record.replace(verdict="fail", reason=f"the test's own check: {one_line(why)}")
+        if isinstance(item, TrialItem):
+            # our own call only asserts the verdict: something else went wrong around it
+            record = record.replace(verdict="error", score=None, reason=one_line(why, 500))
+            report.when = "setup"
+        else:
+            # the test itself asks for more than the benchmark does
+            record = record.replace(verdict="fail", reason=f"the test's own check: {one_line(why)}")
         text = record.to_text()
     if call.when == "call" or report.outcome != "passed":
         report.agentbench = text  # type: ignore[attr-defined]
@@ -74,7 +79,12 @@ class Reporter:
         self.expected: dict[str, Expected] = {}
         self.records: dict[str, TrialRecord] = {}
         self.summaries: list[SuiteSummary] = []
+        #: What the fixture ``bench_agent`` calls the agent of a suite: known from its first record.
+        self._names: dict[tuple[str, str], str] = {}
+        self._unnamed: list[tuple[str, Expected, TrialRecord]] = []
         self.repeated = 0
+        #: Why the run directory is not whole.
+        self.trouble = ""
         self._catalog: dict[str, Expected] | None = None
         self._started = False
         self._begin = time.time()
@@ -87,12 +97,11 @@ class Reporter:
         """Lines for pytest's header."""
         run, lines = self.run, []
         for name, loaded in run.plan.loaded.items():
-            trials = run.settings.trials
             data = f"{loaded.dataset.source}@{loaded.dataset.fingerprint[:12]}"
-            tasks = f"{len(loaded.tasks)} tasks x {trials} trial{'s' if trials != 1 else ''}"
+            tasks = f"{count(len(loaded.tasks), 'task')} x {count(run.settings.trials, 'trial')}"
             lines.append(f"agentbench: {name}: {_tail(data, WIDTH - 40)}, {tasks}")
         agents = ", ".join(run.agent_names)
-        default = "" if run.settings.agent_given else " (default)"
+        default = "" if run.settings.agent_given else " (or the fixture bench_agent)"
         lines.append(
             shorten(f"agentbench: agent {agents}{default}, judge {run.settings.judge}", WIDTH)
         )
@@ -140,7 +149,10 @@ class Reporter:
         self.start()
         text = getattr(report, "agentbench", None)
         if text is not None:
-            self._add(nodeid, TrialRecord.from_json(json.loads(text)), text)
+            record = TrialRecord.from_json(json.loads(text))
+            self._names.setdefault((trial.suite, trial.agent), record.agent)
+            self._name_lost()
+            self._add(nodeid, record, text)
             return
         record = None
         if report.when not in ("setup", "call", "teardown"):
@@ -151,14 +163,26 @@ class Reporter:
         elif report.skipped and report.when == "setup":
             record = _lost(trial, "skip", _text(report, "skipped"))
         if record is not None:
-            self._add(nodeid, record, record.to_text())
+            self._unnamed.append((nodeid, trial, record))
+            if self.run.settings.agent_given or (trial.suite, trial.agent) in self._names:
+                self._name_lost()
+
+    def _name_lost(self) -> None:
+        """Add the records of lost trials, under the name that their agent goes by."""
+        lost, self._unnamed = self._unnamed, []
+        for nodeid, trial, record in lost:
+            named = record.replace(agent=self._names.get((trial.suite, trial.agent), trial.agent))
+            self._add(nodeid, named, named.to_text())
 
     def _add(self, nodeid: str, record: TrialRecord, text: str) -> None:
         if nodeid in self.records:
             self.repeated += 1  # by a plugin that runs tests again: the first result counts
             return
         self.records[nodeid] = record
-        self.log.append(text)
+        try:
+            self.log.append(text)
+        except OSError as error:  # a full disk must not end the run
+            self.trouble = self.trouble or f"records are missing in trials.jsonl: {error}"
         self.config.hook.pytest_agentbench_trial_finished(config=self.config, record=record)
 
     # -- after ----------------------------------------------------------------------------------
@@ -168,6 +192,11 @@ class Reporter:
         run = self.run
         if self.config.option.collectonly:
             return
+        self._name_lost()
+        self.expected = {
+            nodeid: replace(trial, agent=self._names.get((trial.suite, trial.agent), trial.agent))
+            for nodeid, trial in self.expected.items()
+        }
         self.summaries = summarize(
             self.expected.values(),
             {self.expected[nodeid]: record for nodeid, record in self.records.items()},
@@ -175,13 +204,16 @@ class Reporter:
             extras=self._extras,
             seed=run.settings.seed,
         )
+        if self._started:
+            whole = len(self.records) == len(self.expected)
+            try:
+                self.log.close(self._run_json(complete=whole), self._summary_json())
+            except OSError as error:
+                self.trouble = self.trouble or f"the run directory is not whole: {error}"
         if not self.records:
-            if self._started:
-                self.log.close(self._run_json(complete=True), self._summary_json())
             return
         for name, value in suite_properties(self.summaries):
             _junit_property(self.config, name, value)
-        self.log.close(self._run_json(complete=True), self._summary_json())
         self.config.hook.pytest_agentbench_summary(config=self.config, summary=self.summaries)
 
     def _extras(self, name: str, records: Sequence[TrialRecord]) -> Mapping[str, float]:
@@ -211,6 +243,8 @@ class Reporter:
             terminal.write_line(
                 f"{self.repeated} trials were run again by another plugin; first results count"
             )
+        if self.trouble:
+            terminal.write_line(f"ERROR: {self.trouble}")
         if self._started:
             terminal.write_line(f"run directory: {_relative(self.config, self.run.out)}")
 

@@ -271,9 +271,10 @@ class Trial:
             files["record.json"] = self.text.encode("ascii")
             write_files(os.fspath(self.directory), files)
         except OSError as error:
-            self.text = ""
-            reason = f"evidence could not be written to {self.directory}: {error}"
-            return record.replace(verdict="error", score=None, reason=reason)
+            # the verdict is known all the same
+            lost = f"could not be written to {self.directory}: {error}"
+            record = record.replace(details={**record.details, "files": [], "evidence": lost})
+            self.text = record.to_text()
         return record
 
 
@@ -310,7 +311,9 @@ def failure_text(record: TrialRecord) -> str:
     if failed and not record.reason.startswith(failed[0].name):
         lines.append(f"  {record.reason}")
     lines += [f"  {c.name} [{c.tier}]: {one_line(c.message, 400)}" for c in failed]
-    if record.details.get("directory"):
+    if "evidence" in record.details:
+        lines.append(f"  evidence: {record.details['evidence']}")
+    elif record.details.get("directory"):
         shown = [n for n in ("screenshot.png", "page.json", "transcript.jsonl", "agent.log")
                  if n in record.details.get("files", ())]
         lines.append(f"  evidence: {record.details['directory']} ({', '.join(shown)})")

@@ -184,10 +184,7 @@ def summarize(
     """
     suites: dict[tuple[str, str, str], list[Expected]] = {}
     for trial in expected:
-        record = records.get(trial)
-        # an agent fixture names its agent only when it runs
-        agent = record.agent if record is not None else trial.agent
-        suites.setdefault((trial.suite, trial.benchmark, agent), []).append(trial)
+        suites.setdefault((trial.suite, trial.benchmark, trial.agent), []).append(trial)
     return [
         _suite(*key, trials, records, ks, extras, seed) for key, trials in suites.items()
     ]

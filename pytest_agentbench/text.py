@@ -72,3 +72,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def count(number: int, word: str) -> str:
+    """``1 task``, ``2 tasks``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

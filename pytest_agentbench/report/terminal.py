@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_agentbench.summary import Metric, SuiteSummary
-from pytest_agentbench.text import one_line, shorten
+from pytest_agentbench.text import count, one_line, shorten
 
 __all__ = ["brief_line", "number", "summary_lines"]
 
@@ -29,9 +29,9 @@ def brief_line(summary: SuiteSummary) -> str:
 
 def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterator[str]:
     """The section of one suite and agent."""
-    trials = f"{summary.trials} trial{'s' if summary.trials != 1 else ''}"
     yield shorten(
-        f"{summary.suite} · agent {summary.agent} · {len(summary.tasks)} tasks x {trials}"
+        f"{summary.suite} · agent {summary.agent} · {count(len(summary.tasks), 'task')} x "
+        f"{count(summary.trials, 'trial')}"
         f" · judge {judge}",
         WIDTH,
     )
@@ -39,7 +39,7 @@ def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterat
     told = [
         f"{counts['pass']} passed",
         f"{counts['fail']} failed",
-        f"{counts['error']} errors",
+        count(counts["error"], "error"),
         f"{counts['skip']} skipped",
     ]
     if counts["not run"]:
