@@ -221,10 +221,7 @@ class Suite(pytest.Collector):
 
     def collect(self) -> Iterator[TrialItem]:
         run = bench_run(self.config)
-        loaded = run.load(self.name)
-        if not run.settings.agent_given and _agent_fixture_is_default(self):
-            with usage_error():
-                check_references(loaded.benchmark, run.agent_names)
+        run.load(self.name)
         several = len(run.agent_names) > 1
         first: TrialItem | None = None
         marks: dict[tuple[str, ...], list[pytest.MarkDecorator]] = {}
@@ -257,9 +254,17 @@ def _selected(select: tuple[str, ...], suite: str, task: TaskRef, name: str) -> 
     return any(selector in ids for selector in select)
 
 
-def _agent_fixture_is_default(node: pytest.Collector) -> bool:
-    found = node.session._fixturemanager.getfixturedefs("bench_agent", node)
-    return not found or found[-1].func.__module__ == "pytest_agentbench.fixtures"
+def check_default_agent(session: pytest.Session) -> None:
+    """Refuse the default agent, unless a fixture stands in, where it has no solutions to give."""
+    run = existing_run(session.config)
+    if run is None or run.settings.agent_given:
+        return
+    found = session._fixturemanager.getfixturedefs("bench_agent", session)
+    if found and found[-1].func.__module__ != "pytest_agentbench.fixtures":
+        return
+    with usage_error():
+        for name in run.settings.benchmarks:
+            check_references(run.load(name).benchmark, run.agent_names)
 
 
 def bench_trial() -> None:
@@ -448,22 +453,20 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     run = bench_run(metafunc.config)
     name = mark.args[0]
     try:
-        loaded = run.load(name)
+        run.load(name)
         agents = run.agent_names
     except ConfigError as error:
         pytest.fail(str(error), pytrace=False)
     several = len(agents) > 1
     params = []
     for trial in run.plan.trials(name, agents, trials or run.settings.trials):
-        agent = f"{trial.agent}-" if several else ""
         params.append(
             pytest.param(
                 trial,
-                id=f"{name}-{trial.task.slug}-{agent}trial{trial.trial}",
+                id=_param_id(trial, several=several),
                 marks=[getattr(pytest.mark, tag) for tag in (name, *trial.task.tags)],
             )
         )
-    del loaded
     metafunc.parametrize("bench", params, indirect=True)
 
 
@@ -484,8 +487,20 @@ def expected(item: pytest.Item) -> Expected | None:
 
 
 def _own_test(item: pytest.Item) -> str | None:
-    """The node id of a user's own test, without its parameters."""
-    return None if isinstance(item, TrialItem) else item.nodeid.partition("[")[0]
+    """The node id of a user's own test, without task and trial but with its other parameters."""
+    if isinstance(item, TrialItem):
+        return None
+    name, _, params = item.nodeid.partition("[")
+    run, trial = bench_run(item.config), item.stash[TRIAL]
+    ours = _param_id(trial, several=len(run.agent_names) > 1)
+    others = params.removesuffix("]").replace(ours, "", 1).replace("--", "-").strip("-")
+    return f"{name}[{others}]" if others else name
+
+
+def _param_id(trial: TrialId, *, several: bool) -> str:
+    """What stands for *trial* in the id of a user's own test."""
+    agent = f"{trial.agent}-" if several else ""
+    return f"{trial.task.benchmark}-{trial.task.slug}-{agent}trial{trial.trial}"
 
 
 def expected_of(trial: TrialId, suite: str | None) -> Expected:

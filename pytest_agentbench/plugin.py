@@ -139,6 +139,12 @@ class _Switch:
     def pytest_report_header(self) -> list[str]:
         return self.reporter.header() if self.reporter is not None else []
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> None:
+        live = _live()
+        if live is not None:
+            live.check_default_agent(session)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         live = _live()

@@ -129,7 +129,7 @@ class InProcessAgent(Agent):
     def __init__(self, function: AgentFunction) -> None:
         self.function = function
         self.name = slug(
-            str(getattr(function, "name", None) or getattr(function, "__name__", None)
+            str(getattr(function, "name", None) or getattr(function, "__name__", "").strip("<>")
                 or type(function).__name__)
         )
 

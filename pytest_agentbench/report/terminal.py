@@ -58,9 +58,10 @@ def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterat
             else f"{name.replace('_', ' ')} {amount:,}"
             for name, amount in summary.usage.items()
         )
-    for column, values in summary.groups.items():
-        if len(values) > 1:
-            yield from _group_table(column, values)
+    tables = {column: values for column, values in summary.groups.items() if len(values) > 1}
+    names = [name for column, values in tables.items() for name in (column, *values)]
+    for column, values in tables.items():
+        yield from _group_table(column, values, min(22, max(map(len, names))))
     if summary.agent == "reference":
         yield from _calibration(summary)
     if verbose:
@@ -82,9 +83,10 @@ def _metric_lines(metric: Metric) -> Iterator[str]:
         yield line
 
 
-def _group_table(column: str, values: Mapping[str, Sequence[Metric]]) -> Iterator[str]:
+def _group_table(
+    column: str, values: Mapping[str, Sequence[Metric]], width: int
+) -> Iterator[str]:
     names = [metric.name for metric in next(iter(values.values()))][:5]
-    width = min(22, max(len(column), *(len(value) for value in values)))
     yield f"  {column:<{width}} tasks" + "".join(f"{name:>11}" for name in names)
     for value, metrics in values.items():
         cells = "".join(f"{number(metric.value):>11}" for metric in metrics[:5])
