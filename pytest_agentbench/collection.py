@@ -133,6 +133,9 @@ def _make_run(config: pytest.Config) -> BenchRun:
         (benchmark for result in given for benchmark in result or ()),
         before_load=pytest.register_assert_rewrite,
     )
+    for name, _ in settings.data:
+        if name:
+            registry.check(name, "--bench-data")
     shared = worker_input(config)
     distributed = config.getoption("dist", "no") != "no" and not config.option.collectonly
     spool = Path(shared["spool"]) if shared["worker"] or distributed else None

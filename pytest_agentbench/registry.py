@@ -40,6 +40,21 @@ class Registry:
         """All known names, sorted."""
         return sorted({*self._known, *(entry.name for entry in entry_points(group=GROUP))})
 
+    def check(self, name: str, option: str) -> None:
+        """Refuse a *name* that no benchmark has, without loading any.
+
+        Raises
+        ------
+        ConfigError
+            Naming *option*.
+        """
+        known = self.names()
+        if name not in known:
+            raise ConfigError(
+                f"{option}: unknown benchmark {name!r}. Known are {', '.join(known)}."
+                f"{did_you_mean(name, known)}"
+            )
+
     def get(self, name: str) -> Benchmark:
         """The benchmark called *name*; one broken entry point does not touch the others.
 
@@ -49,12 +64,8 @@ class Registry:
             There is none, or it cannot be loaded.
         """
         if name not in self._known:
-            entry = next(iter(entry_points(group=GROUP, name=name)), None)
-            if entry is None:
-                raise ConfigError(
-                    f"--bench: unknown benchmark {name!r}. Known are {', '.join(self.names())}."
-                    f"{did_you_mean(name, self.names())}"
-                )
+            self.check(name, "--bench")
+            entry = next(iter(entry_points(group=GROUP, name=name)))
             self._before_load(entry.module)
             try:
                 loaded = entry.load()

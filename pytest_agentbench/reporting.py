@@ -128,7 +128,7 @@ class Reporter:
 
     def start(self) -> None:
         """Create the run directory; called when the first trial is about to run."""
-        if not self._started and (self.expected or self.run.active):
+        if not self._started and self.expected:
             self._started = True
             with usage_error():
                 self.log.start(self._run_json(complete=False))
@@ -221,7 +221,8 @@ class Reporter:
 
     def terminal_summary(self, terminal: Any) -> None:
         """The section at the end of the terminal's output."""
-        if self.config.option.collectonly:
+        option = self.config.option
+        if option.collectonly or getattr(option, "no_summary", False):
             return
         verbosity = self.config.get_verbosity()
         if verbosity < 0:

@@ -178,6 +178,8 @@ def _validator(text: str) -> Any:
     try:
         base.check_schema(schema)
         _check_patterns(schema)
+        if '$ref"' in text or 'Ref"' in text:
+            _check_references(schema, base.META_SCHEMA["$schema"])
     except jsonschema.SchemaError as error:
         raise SchemaError(f"{one_line(error.json_path, 80)}: {_say(error)}") from None
     except RecursionError:
@@ -189,6 +191,31 @@ def _validator(text: str) -> Any:
     }
     known = {name: rule for name, rule in rules.items() if name in base.VALIDATORS}
     return extend(base, known)(schema, registry=Registry())
+
+
+def _check_references(schema: Any, dialect: str) -> None:
+    """Resolve every reference now: one that leads nowhere is the schema's fault."""
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    root = specification_with(dialect).create_resource(schema)
+    registry = Registry().with_resource(root.id() or "", root).crawl()
+    pending = [(registry.resolver_with_root(root), root)]
+    while pending:
+        resolver, resource = pending.pop()
+        contents = resource.contents
+        for key in ("$ref", "$dynamicRef", "$recursiveRef"):
+            target = contents.get(key) if isinstance(contents, dict) else None
+            if not isinstance(target, str):
+                continue
+            try:
+                resolver.lookup(target)
+            except Unresolvable:
+                raise SchemaError(
+                    f"{key} {one_line(target, 120)!r} is not in the schema, and nothing is fetched"
+                ) from None
+        pending += [(resolver.in_subresource(inner), inner) for inner in resource.subresources()]
 
 
 def _check_patterns(schema: Any) -> None:

@@ -217,7 +217,7 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
                 raise ConfigError(f"{value.bad('failed, all or none')}.{hint}")
             out["artifacts"] = value.last
         elif name == "timeout-scale":
-            out["timeout_scale"] = value.number(0.01, 1000)
+            out["timeout_scale"] = value.number(0.001, 1000)
         elif name == "limit":
             out["limit"] = value.integer(1)
         elif name == "seed":

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -105,12 +106,19 @@ def _problem(done: Completed, limit: float) -> str | None:
     if done.returncode == 0:
         return None
     how = (
-        f"was ended by signal {-done.returncode}"
+        f"was ended by {_signal_name(-done.returncode)}"
         if done.returncode < 0
         else f"exited with status {done.returncode}"
     )
     lines = clean(done.stderr.decode("utf-8", "replace")).strip().splitlines()
     return f"the agent {how}" + (f": {one_line(lines[-1], 160)}" if lines else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:

@@ -78,9 +78,8 @@ def rows(pytester: pytest.Pytester, make_row: Callable[..., dict[str, Any]]) -> 
         for number, cell in enumerate(cells, 1):
             changes = {"user_prompt": cell} if isinstance(cell, str) else cell
             assertions = '{"must_contain_strings_in_text_response": ["hello"]}'
-            made.append(
-                make_row(f"t{number}", **{"outcome_dom_assertions": assertions, **changes})
-            )
+            given = {"task_id": f"t{number}", "outcome_dom_assertions": assertions, **changes}
+            made.append(make_row(given.pop("task_id"), **given))
         path.write_text("".join(json.dumps(row) + "\n" for row in made))
         return f"--bench-data={path}"
 

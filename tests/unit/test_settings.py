@@ -69,7 +69,7 @@ def test_repeatable_options_by_line_in_the_environment() -> None:
         ({"bench_k": "0"}, "at least 1"),
         ({"bench_pass_score": "1.5"}, "between 0 and 1"),
         ({"bench_pass_score": "nan"}, "between 0 and 1"),
-        ({"bench_timeout_scale": "0"}, "between 0.01 and 1000"),
+        ({"bench_timeout_scale": "0"}, "between 0.001 and 1000"),
         ({"bench_artifacts": "fialed"}, "Did you mean 'failed'"),
         ({"bench": " , "}, "benchmark names"),
         ({"bench_library": ["x.test"]}, "expected HOST=FILE"),
