@@ -30,7 +30,7 @@ _HOME = {
     "pass_hat_k": "scoring",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604  (names are resolved by __getattr__)
+__all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from pytest_agentbench.benchmark import Benchmark as Benchmark

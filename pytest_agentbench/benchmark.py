@@ -160,7 +160,9 @@ class Cells:
                 value = read_json(value)
             except ValueError as error:
                 raise self.error(column, f"is not JSON: {error}") from None
-        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) and bool not in kinds):
+        if value is not None and (
+            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+        ):
             wanted = " or ".join(_NAMES[kind] for kind in kinds)
             raise self.error(column, f"expected {wanted}, found {_kind(value)}")
         return value

@@ -170,7 +170,9 @@ class BrowserEngine:
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_serve, args=(loop,), name="agentbench-browser", daemon=True)
+            thread = threading.Thread(
+                target=_serve, args=(loop,), name="agentbench-browser", daemon=True
+            )
             thread.start()
             self._loop, self._thread = loop, thread
         return self._loop
@@ -198,7 +200,9 @@ class BrowserEngine:
             try:
                 return await asyncio.wait_for(work(stage), timeout)
             except TimeoutError:
-                raise HarnessError(f"grading in the browser did not end in {timeout:.0f} s") from None
+                raise HarnessError(
+                    f"grading in the browser did not end in {timeout:.0f} s"
+                ) from None
             except Exception as error:
                 if attempt == 1 and not self._alive():
                     continue  # the browser itself was gone: that says nothing about the app

@@ -140,7 +140,9 @@ def _make_run(config: pytest.Config) -> BenchRun:
     distributed = config.getoption("dist", "no") != "no" and not config.option.collectonly
     spool = Path(shared["spool"]) if shared["worker"] or distributed else None
     base = config.invocation_params.dir
-    out = base / settings.out if settings.out else config.rootpath / ".agentbench" / shared["run_id"]
+    out = (
+        base / settings.out if settings.out else config.rootpath / ".agentbench" / shared["run_id"]
+    )
     return BenchRun(
         config=config,
         settings=settings,

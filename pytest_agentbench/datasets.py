@@ -291,8 +291,10 @@ def _offline_without_network() -> Iterator[None]:
     """
     before = os.environ.get("HF_HUB_OFFLINE")
     proxied = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"))
-    if before is None and not proxied and not _answers(
-        os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    if (
+        before is None
+        and not proxied
+        and not _answers(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     ):
         os.environ["HF_HUB_OFFLINE"] = "1"
     try:

@@ -41,9 +41,7 @@ def bench(request: pytest.FixtureRequest, bench_agent: Any) -> Iterator[Bench]:
     from pytest_agentbench.collection import bench_of, expected
 
     if expected(request.node) is None:
-        pytest.fail(
-            "the fixture 'bench' needs @pytest.mark.bench(NAME) on the test", pytrace=False
-        )
+        pytest.fail("the fixture 'bench' needs @pytest.mark.bench(NAME) on the test", pytrace=False)
     bench = bench_of(request.node, request)
     yield bench
     bench.close()

@@ -159,7 +159,9 @@ class AppReport:
         return any(payload.valid for payload in self.payloads)
 
 
-def run_app(engine: BrowserEngine, job: AppJob, *, evidence: Callable[[AppReport], bool]) -> AppReport:
+def run_app(
+    engine: BrowserEngine, job: AppJob, *, evidence: Callable[[AppReport], bool]
+) -> AppReport:
     """Run *job* on a fresh page of *engine*.
 
     Parameters
@@ -729,5 +731,6 @@ def _js(value: str | Mapping[str, Any] | Sequence[Any]) -> str:
 def _bare(text: str) -> str:
     """An error text without what differs between the ways it is told."""
     text = text.splitlines()[0] if text else ""
-    return re.sub(r"^(Uncaught |unhandled rejection: |console\.error: |\w*Error: )+", "", text).strip()
-
+    return re.sub(
+        r"^(Uncaught |unhandled rejection: |console\.error: |\w*Error: )+", "", text
+    ).strip()

@@ -314,7 +314,10 @@ def failure_text(record: TrialRecord) -> str:
     if "evidence" in record.details:
         lines.append(f"  evidence: {record.details['evidence']}")
     elif record.details.get("directory"):
-        shown = [n for n in ("screenshot.png", "page.json", "transcript.jsonl", "agent.log")
-                 if n in record.details.get("files", ())]
+        shown = [
+            n
+            for n in ("screenshot.png", "page.json", "transcript.jsonl", "agent.log")
+            if n in record.details.get("files", ())
+        ]
         lines.append(f"  evidence: {record.details['directory']} ({', '.join(shown)})")
     return "\n".join(lines)

@@ -26,14 +26,11 @@ LIMIT_S = 5.0
 _MAX_PROBLEMS = 5
 #: Keywords whose cost is linear in schema and payload; with only these, no child is needed.
 _CHEAP = frozenset(
-    "$schema $id $comment title description default examples deprecated readOnly writeOnly type "
-    "enum const required properties additionalProperties items minItems maxItems minProperties "
-    "maxProperties minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum "
-    "multipleOf format".split()
+    ["$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "type", "enum", "const", "required", "properties", "additionalProperties", "items", "minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "format"]
 )
 #: Keywords that apply one schema, or each of a list: still linear as long as nothing is referred to.
 _APPLICATORS = frozenset(
-    "items additionalProperties contains not if then else allOf anyOf oneOf prefixItems".split()
+    ["items", "additionalProperties", "contains", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "prefixItems"]
 )
 
 
@@ -73,7 +70,9 @@ def problems(schema: Any, payload: Any) -> list[str]:
     try:
         kind, answer = json.loads(done.stdout)
     except ValueError:
-        raise SchemaError(f"validation ended without an answer: {one_line(done.stderr.decode('utf-8', 'replace')[-300:])}") from None
+        raise SchemaError(
+            f"validation ended without an answer: {one_line(done.stderr.decode('utf-8', 'replace')[-300:])}"
+        ) from None
     if kind == "schema":
         raise SchemaError(answer)
     return [str(line) for line in answer]
@@ -139,7 +138,9 @@ def _say(error: Any) -> str:
     value = error.validator_value
     match error.validator:
         case "type":
-            return f"expected {value if isinstance(value, str) else ' or '.join(value)}, found {found}"
+            return (
+                f"expected {value if isinstance(value, str) else ' or '.join(value)}, found {found}"
+            )
         case "required":
             missing = [name for name in value if name not in error.instance]
             return f"{', '.join(map(repr, missing))} is missing"
@@ -243,8 +244,11 @@ def _ecma(pattern: str) -> re.Pattern[str]:
     out, escaped, in_class = [], False, False
     for char in pattern:
         if escaped:
-            out.append({"d": "0-9", "w": "A-Za-z0-9_"}.get(char, "\\" + char) if in_class else
-                       {"d": "[0-9]", "w": "[A-Za-z0-9_]"}.get(char, "\\" + char))
+            out.append(
+                {"d": "0-9", "w": "A-Za-z0-9_"}.get(char, "\\" + char)
+                if in_class
+                else {"d": "[0-9]", "w": "[A-Za-z0-9_]"}.get(char, "\\" + char)
+            )
             escaped = False
         elif char == "\\":
             escaped = True

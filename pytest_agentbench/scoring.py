@@ -128,9 +128,7 @@ def bootstrap_mean(
     # few distinct values (0, 0.2, …, 1) whatever the number of tasks: resampling tasks is the same
     # as drawing multinomial counts of the values, which costs O(resamples x values)
     distinct, counts = np.unique(np.asarray(known, dtype=float), return_counts=True)
-    draws = np.random.default_rng(seed).multinomial(
-        len(known), counts / len(known), size=resamples
-    )
+    draws = np.random.default_rng(seed).multinomial(len(known), counts / len(known), size=resamples)
     means = draws @ distinct / len(known)
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])

@@ -236,7 +236,11 @@ def _benchmarks(value: _Value) -> tuple[str, ...]:
 
 def _named(text: str) -> tuple[str, str]:
     name, sep, source = text.partition("=")
-    return (name.strip(), source.strip()) if sep and name.strip().isidentifier() else ("", text.strip())
+    return (
+        (name.strip(), source.strip())
+        if sep and name.strip().isidentifier()
+        else ("", text.strip())
+    )
 
 
 def _ks(value: _Value) -> tuple[int, ...]:

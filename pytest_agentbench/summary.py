@@ -185,9 +185,7 @@ def summarize(
     suites: dict[tuple[str, str, str], list[Expected]] = {}
     for trial in expected:
         suites.setdefault((trial.suite, trial.benchmark, trial.agent), []).append(trial)
-    return [
-        _suite(*key, trials, records, ks, extras, seed) for key, trials in suites.items()
-    ]
+    return [_suite(*key, trials, records, ks, extras, seed) for key, trials in suites.items()]
 
 
 def _suite(

@@ -42,7 +42,7 @@ class Transcript:
     @classmethod
     def from_answer(cls, prompt: str, answer: str) -> Transcript:
         """The transcript of an agent that only answered in text."""
-        return cls((user(prompt), assistant([{"type": "text", "text": answer}])))
+        return cls((user(prompt), assistant(text_part(answer))))
 
     @classmethod
     def from_events(cls, events: Iterable[Any]) -> Transcript:
@@ -143,14 +143,24 @@ class Transcript:
         return "".join(json.dumps(event, default=str) + "\n" for event in self.events)
 
 
-def user(text: str) -> dict[str, Any]:
+def user(prompt: str) -> dict[str, Any]:
     """A user message event."""
-    return _message("user", [{"type": "text", "text": text}])
+    return _message("user", [text_part(prompt)])
 
 
-def assistant(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An assistant message event."""
+def assistant(*content: Mapping[str, Any]) -> dict[str, Any]:
+    """An assistant message event with *content*, each a func:`text_part` or a :func:`tool_call`."""
     return _message("assistant", list(content))
+
+
+def text_part(value: str) -> dict[str, Any]:
+    """A text in a message."""
+    return {"type": "text", "text": value}
+
+
+def tool_call(name: str, arguments: Mapping[str, Any] | str, id: str = "call") -> dict[str, Any]:
+    """A tool call in an assistant message; *arguments* may be JSON text."""
+    return {"type": "toolCall", "id": id, "name": name, "arguments": arguments}
 
 
 def _message(role: str, content: list[Any]) -> dict[str, Any]:
@@ -167,11 +177,11 @@ def _read_line(line: str) -> Any:
 def _parts(message: Event) -> list[Event]:
     content = message.get("content")
     if isinstance(content, str):
-        return [{"type": "text", "text": content}]
+        return [text_part(content)]
     if not isinstance(content, Sequence):
         return []
     return [
-        {"type": "text", "text": part} if isinstance(part, str) else part
+        text_part(part) if isinstance(part, str) else part
         for part in content
         if isinstance(part, str | Mapping)
     ]

@@ -83,7 +83,8 @@ class Workspace:
                 sorted(
                     name
                     for name in now.keys() & before.keys()
-                    if (now[name].kind, now[name].sha256) != (before[name].kind, before[name].sha256)
+                    if (now[name].kind, now[name].sha256)
+                    != (before[name].kind, before[name].sha256)
                 )
             ),
         )

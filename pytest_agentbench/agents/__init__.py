@@ -15,7 +15,7 @@ from typing import Any
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import AgentRun, AgentTask
 from pytest_agentbench.text import did_you_mean
-from pytest_agentbench.transcripts import Transcript
+from pytest_agentbench.transcripts import Transcript, assistant, tool_call
 from pytest_agentbench.workspace import Workspace, read_regular
 
 __all__ = ["Agent", "Call", "read_transcript", "resolve"]
@@ -140,7 +140,6 @@ def read_transcript(directory: Path, prompt: str, answer: str | None) -> Transcr
     app = text("app.html")
     if app is None:
         return transcript
-    call = {"type": "toolCall", "id": "app", "name": "render_micro_app", "arguments": {"html": app}}
-    events = list(transcript.events)
-    events.insert(1, {"type": "message", "message": {"role": "assistant", "content": [call]}})
-    return Transcript(tuple(events))
+    question, *rest = transcript.events
+    shown = assistant(tool_call("render_micro_app", {"html": app}))
+    return Transcript((question, shown, *rest))

@@ -129,8 +129,11 @@ class InProcessAgent(Agent):
     def __init__(self, function: AgentFunction) -> None:
         self.function = function
         self.name = slug(
-            str(getattr(function, "name", None) or getattr(function, "__name__", "").strip("<>")
-                or type(function).__name__)
+            str(
+                getattr(function, "name", None)
+                or getattr(function, "__name__", "").strip("<>")
+                or type(function).__name__
+            )
         )
 
     def run(self, call: Call) -> AgentRun:

@@ -55,4 +55,3 @@ def _overlay(recorded: Path, workspace: Path) -> None:
             target.write_bytes(data)
             mode = stat.S_IMODE((recorded / name).stat().st_mode)
             target.chmod(mode | stat.S_IRUSR | stat.S_IWUSR)
-

@@ -35,7 +35,7 @@ from pytest_agentbench.model import (
     TrialRecord,
 )
 from pytest_agentbench.text import did_you_mean, one_line
-from pytest_agentbench.transcripts import ToolCall, Transcript, assistant, user
+from pytest_agentbench.transcripts import ToolCall, Transcript, assistant, tool_call, user
 
 __all__ = ["GenUI", "Spec", "app_html"]
 
@@ -172,8 +172,8 @@ class GenUI(Benchmark):
             raise RowError(self.name, task.ref.id, "reference_solution", "there is none")
         if not spec.expected_trigger:
             return Transcript.from_answer(task.prompt, spec.reference)
-        call = {"type": "toolCall", "id": "r1", "name": TOOL, "arguments": {"html": spec.reference}}
-        return Transcript((user(task.prompt), assistant([call])))
+        call = tool_call(TOOL, {"html": spec.reference})
+        return Transcript((user(task.prompt), assistant(call)))
 
     # -- grading --------------------------------------------------------------------------------
 
@@ -275,7 +275,9 @@ def _assertions(cells: Cells) -> dict[str, Any]:
     given = cells.json(column, dict) or {}
     for name in given:
         if name not in ASSERTIONS:
-            raise cells.error(column, f"unknown assertion {name!r}.{did_you_mean(name, ASSERTIONS)}")
+            raise cells.error(
+                column, f"unknown assertion {name!r}.{did_you_mean(name, ASSERTIONS)}"
+            )
     zero = given.get("zero_js_errors", False)
     if not isinstance(zero, bool):
         raise cells.error(column, "zero_js_errors is not true or false")

@@ -47,14 +47,13 @@ def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterat
     yield f"  {', '.join(told)}; scored {summary.scored} of {summary.selected}"
     for metric in summary.metrics:
         yield from _metric_lines(metric)
-    extras = [
-        f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()
-    ]
+    extras = [f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()]
     if extras:
         yield f"  {' · '.join(extras)}"
     if summary.usage:
         yield "  usage: " + ", ".join(
-            f"{name.replace('_', ' ')} {amount:,.4g}" if isinstance(amount, float)
+            f"{name.replace('_', ' ')} {amount:,.4g}"
+            if isinstance(amount, float)
             else f"{name.replace('_', ' ')} {amount:,}"
             for name, amount in summary.usage.items()
         )
@@ -83,9 +82,7 @@ def _metric_lines(metric: Metric) -> Iterator[str]:
         yield line
 
 
-def _group_table(
-    column: str, values: Mapping[str, Sequence[Metric]], width: int
-) -> Iterator[str]:
+def _group_table(column: str, values: Mapping[str, Sequence[Metric]], width: int) -> Iterator[str]:
     names = [metric.name for metric in next(iter(values.values()))][:5]
     yield f"  {column:<{width}} tasks" + "".join(f"{name:>11}" for name in names)
     for value, metrics in values.items():

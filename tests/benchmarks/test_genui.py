@@ -20,7 +20,14 @@ from pytest_agentbench.datasets import Dataset, load
 from pytest_agentbench.errors import HarnessError, RowError
 from pytest_agentbench.judge import JudgeRequest, JudgeVerdict
 from pytest_agentbench.model import Attempt, Grade, Task, TaskRef
-from pytest_agentbench.transcripts import ToolCall, Transcript, assistant, user
+from pytest_agentbench.transcripts import (
+    ToolCall,
+    Transcript,
+    assistant,
+    text_part,
+    tool_call,
+    user,
+)
 
 GENUI = GenUI()
 WRONG = json.loads(Path(__file__).with_name("genui_wrong.json").read_text(encoding="utf-8"))
@@ -42,10 +49,8 @@ def parse(row: dict[str, Any]) -> Task:
 
 
 def rendered(html: str, text: str = "Here it is.") -> Transcript:
-    call = {"type": "toolCall", "id": "1", "name": TOOL, "arguments": {"html": html}}
-    return Transcript(
-        (user("q"), assistant([call]), assistant([{"type": "text", "text": text}]))
-    )
+    call = tool_call(TOOL, {"html": html})
+    return Transcript((user("q"), assistant(call), assistant(text_part(text))))
 
 
 def nowhere() -> Path:
@@ -86,9 +91,7 @@ def graded(engine: BrowserEngine, make_row: Callable[..., dict[str, Any]]) -> Ju
             outcome_interaction_steps=changes.pop(
                 "steps", [{"action": "click", "selector": "button"}]
             ),
-            expected_callback_schema=changes.pop(
-                "schema", {"type": "object", "required": ["a"]}
-            ),
+            expected_callback_schema=changes.pop("schema", {"type": "object", "required": ["a"]}),
         )
         html = f"<!DOCTYPE html><html><head>{head}</head><body>{body}</body></html>"
         return grade(parse(row), rendered(html), engine, scale=scale, **changes)
@@ -270,7 +273,7 @@ def test_the_last_call_counts(
 
 
 def test_a_call_without_html(engine: BrowserEngine, bundled_rows: dict[str, Any]) -> None:
-    call = assistant([{"type": "toolCall", "id": "1", "name": TOOL, "arguments": {"x": 1}}])
+    call = assistant(tool_call(TOOL, {"x": 1}))
 
     found = grade(parse(bundled_rows["learn_reg_01"]), Transcript((call,)), engine)
 
@@ -434,7 +437,9 @@ def test_interactive_elements(graded: Judge, body: str, count: int) -> None:
         "<button disabled>disabled first</button>" + SEND,
         "<div style='height: 3000px'></div>" + SEND,
         "<div id=r></div><script>setTimeout(() => { r.innerHTML = `" + SEND + "` }, 500)</script>",
-        "<div id=h></div><script>h.attachShadow({mode: 'open'}).innerHTML = `" + SEND + "`</script>",
+        "<div id=h></div><script>h.attachShadow({mode: 'open'}).innerHTML = `"
+        + SEND
+        + "`</script>",
         "<button>1</button><button>2</button><button>3</button>" + SEND,
         "<button onclick='if (confirm(1)) hermes.sendAction({a: 1})'>ask</button>",
         "<button onclick='setTimeout(() => hermes.sendAction({a: 1}), 500)'>later</button>",
@@ -559,7 +564,7 @@ def test_set_range_works_under_a_framework_that_watches_value(graded: Judge) -> 
 )
 def test_other_actions(graded: Judge, body: str, step: dict[str, str]) -> None:
     script = "<script>const s = (v) => hermes.sendAction({a: v}); </script>"
-    body = body.replace("s(key.key)", "s(event.key)").replace("<", '<', 1)
+    body = body.replace("s(key.key)", "s(event.key)").replace("<", "<", 1)
     element = body[1:].partition(" ")[0]
 
     found = graded(script + body, steps=[{**step, "selector": element}])
@@ -596,7 +601,7 @@ def test_wait_for_is_no_interaction(graded: Judge) -> None:
     ],
 )
 def test_payloads_that_do_not_count(graded: Judge, payload: str, reason: str) -> None:
-    found = graded(f"<button onclick=\"hermes.sendAction({payload})\">x</button>")
+    found = graded(f'<button onclick="hermes.sendAction({payload})">x</button>')
 
     assert failed(found) == ["callback"]
     assert reason in message(found, "callback")
@@ -613,7 +618,7 @@ def test_payloads_that_do_not_count(graded: Judge, payload: str, reason: str) ->
     ],
 )
 def test_payloads_that_do(graded: Judge, payload: str, schema: dict[str, Any]) -> None:
-    found = graded(f"<button onclick=\"hermes.sendAction({payload})\">x</button>", schema=schema)
+    found = graded(f'<button onclick="hermes.sendAction({payload})">x</button>', schema=schema)
 
     assert failed(found) == []
 
@@ -672,7 +677,9 @@ def test_a_page_that_cannot_be_used_fails_with_the_reason(
 
 
 def test_leaving_after_a_valid_payload_is_only_recorded(graded: Judge) -> None:
-    found = graded("<button onclick='hermes.sendAction({a: 1}); location = \"about:blank\"'>x</button>")
+    found = graded(
+        "<button onclick='hermes.sendAction({a: 1}); location = \"about:blank\"'>x</button>"
+    )
 
     assert failed(found) == []
     assert found.details["navigated_to"] == ["about:blank"]
@@ -837,7 +844,7 @@ def test_the_handed_hostile_pages(graded: Judge, shared_data: Path, engine: Brow
         html = path.read_text(encoding="utf-8").replace("__H__", "127.0.0.1:9")
         found = grade(task, rendered(html), engine, scale=0.15)
         passed = found.score == 1.0
-        if path.stem in wanted_to_fail and passed or path.stem in wanted_to_pass and not passed:
+        if (path.stem in wanted_to_fail and passed) or (path.stem in wanted_to_pass and not passed):
             wrong.append((path.stem, [c.message for c in found.checks if c.passed is False]))
 
     assert wrong == []
@@ -915,12 +922,10 @@ def test_a_selector_that_only_the_browser_can_refuse(
         "li:nth-child(2)",
         'a[href^="x"]:hover',
         "tr:has(> td)",
-        "[data-x=\"{}\"]",
+        '[data-x="{}"]',
     ],
 )
-def test_selectors_that_are_fine(
-    make_row: Callable[..., dict[str, Any]], selector: str
-) -> None:
+def test_selectors_that_are_fine(make_row: Callable[..., dict[str, Any]], selector: str) -> None:
     parse(make_row("t", outcome_dom_assertions={"required_selectors": [selector]}))
 
 

@@ -44,7 +44,9 @@ def test_a_command_answers_on_standard_output(
     monkeypatch.setenv("PWD_OF_TEST", os.getcwd())
     run = bench("--bench=genui", rows("Say hello."), agent, "--bench-trials=2", "-n2")
     assert run.outcomes == {"passed": 2}
-    answers = {r.trial: (Path(r.details["directory"]) / "response.txt").read_text() for r in run.records}
+    answers = {
+        r.trial: (Path(r.details["directory"]) / "response.txt").read_text() for r in run.records
+    }
     assert answers == {1: "hello 1", 2: "hello 2"}
 
 
@@ -58,7 +60,10 @@ def test_a_command_answers_on_standard_output(
         ("sys.stdout.write('x' * 100_000_000)", "not found in the answer"),
         ("", "not found in the answer"),
         ("os.close(1); os.close(2); time.sleep(99)", "was not done in"),
-        ("open(os.environ['AGENTBENCH_OUTPUT_DIR'] + '/transcript.jsonl', 'w').write('{broken')", "not found in the answer"),
+        (
+            "open(os.environ['AGENTBENCH_OUTPUT_DIR'] + '/transcript.jsonl', 'w').write('{broken')",
+            "not found in the answer",
+        ),
     ],
 )
 def test_a_command_that_fails_is_a_failure(
@@ -148,12 +153,16 @@ def test_a_python_agent_cannot_take_the_run_with_it(
         """
     )
     data = rows("hello", "exit", "die", "loop", "raise", "hello")
-    run = bench("--bench=genui", data, "--bench-agent=py:myagents:agent", "--bench-timeout-scale=0.005")
+    run = bench(
+        "--bench=genui", data, "--bench-agent=py:myagents:agent", "--bench-timeout-scale=0.005"
+    )
     assert run.outcomes == {"passed": 2, "failed": 4}
     assert run.verdicts["t6/1"] == "pass"
 
 
-def test_an_interrupt_keeps_what_is_known(bench: Bench, rows: Rows, pytester: pytest.Pytester) -> None:
+def test_an_interrupt_keeps_what_is_known(
+    bench: Bench, rows: Rows, pytester: pytest.Pytester
+) -> None:
     pytester.makeconftest(
         """
         import os, signal, pytest

@@ -27,8 +27,14 @@ Rows = Callable[..., str]
         (["--bench=genui", "--bench-seed=x"], "--bench-seed: *"),
         (["--bench=genui", "--bench-limit=0"], "--bench-limit: *"),
         (["--bench=genui", "--bench-judge=maybe"], "--bench-judge: *"),
-        (["--bench=genui", "--bench-agent=nop"], "--bench-agent: unknown agent 'nop'*Did you mean 'noop'*"),
-        (["--bench=genui", "--bench-agent=cmd:no-such-program-x"], "--bench-agent: *no-such-program-x*"),
+        (
+            ["--bench=genui", "--bench-agent=nop"],
+            "--bench-agent: unknown agent 'nop'*Did you mean 'noop'*",
+        ),
+        (
+            ["--bench=genui", "--bench-agent=cmd:no-such-program-x"],
+            "--bench-agent: *no-such-program-x*",
+        ),
         (["--bench=genui", "--bench-agent=py:nowhere:agent"], "--bench-agent: *nowhere*"),
         (["--bench=genui", "--bench-agent=replay:nowhere"], "--bench-agent: *nowhere*"),
         (["--bench=genui", "--bench-data=missing.parquet"], "--bench-data: *missing.parquet*"),
@@ -117,7 +123,22 @@ def test_a_selector_that_is_not_css(bench: Bench, rows: Rows) -> None:
     assert "div[" in run.records[0].reason and "outcome_dom_assertions" in run.records[0].reason
 
 
-ODD = ["a/b", "..", "../../x", "a[b]", "a::b", "nul\0", "😀", "x" * 300, "A", "a", " lead", "-k", "%s{}", "a\nb"]
+ODD = [
+    "a/b",
+    "..",
+    "../../x",
+    "a[b]",
+    "a::b",
+    "nul\0",
+    "😀",
+    "x" * 300,
+    "A",
+    "a",
+    " lead",
+    "-k",
+    "%s{}",
+    "a\nb",
+]
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
@@ -141,7 +162,9 @@ def test_odd_identifiers(bench: Bench, rows: Rows, workers: str) -> None:
 
 def test_precedence(bench: Bench, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     data = rows("hello")
-    Path("pytest.ini").write_text(f"[pytest]\nbench = genui\nbench_trials = 2\nbench_seed = 1\nbench_agent = noop\nbench_{data[8:].replace('=', ' = ', 1)}")
+    Path("pytest.ini").write_text(
+        f"[pytest]\nbench = genui\nbench_trials = 2\nbench_seed = 1\nbench_agent = noop\nbench_{data[8:].replace('=', ' = ', 1)}"
+    )
     monkeypatch.setenv("AGENTBENCH_TRIALS", "3")
     monkeypatch.setenv("AGENTBENCH_SEED", "2")
     run = bench("--bench-seed=3", "--bench-agent=reference")

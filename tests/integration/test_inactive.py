@@ -25,7 +25,17 @@ def test_nothing_is_imported_created_or_printed(
             assert ours == {ALLOWED!r}
         """
     )
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_agentbench.plugin", "-W", "error", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "pytest_agentbench.plugin",
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "agentbench:" not in done.stdout and "= agentbench" not in done.stdout

@@ -36,7 +36,11 @@ def test_the_marker_makes_one_item_per_task_and_trial(
     assert run.outcomes == {"passed": 2, "failed": 2}
     assert run.verdicts == {"t1/1": "pass", "t1/2": "pass", "t2/1": "fail", "t2/2": "fail"}
     suite = run.summary["suites"][0]
-    assert (suite["suite"], suite["agent"], suite["selected"]) == ("test_mine.py::test_mine", "obey", 4)
+    assert (suite["suite"], suite["agent"], suite["selected"]) == (
+        "test_mine.py::test_mine",
+        "obey",
+        4,
+    )
     assert run.metric("pass^2") == 0.5
     assert "test_mine.py::test_mine · agent obey · 2 tasks x 2 trials" in run.text
     assert 'name="pass^2" value="0.5"' in (run.out.parent / "r.xml").read_text()
@@ -313,11 +317,16 @@ def test_the_page_of_an_app(bench: Bench, pytester: pytest.Pytester) -> None:
         "-p", "pytest_playwright.pytest_playwright", fresh=True,
     )  # fmt: skip
     assert run.outcomes == {"passed": 1, "skipped": 1, "deselected": 18}
-    assert {r.task_id: r.verdict for r in run.records} == {"learn_reg_01": "pass", "plain_reg_01": "pass"}
+    assert {r.task_id: r.verdict for r in run.records} == {
+        "learn_reg_01": "pass",
+        "plain_reg_01": "pass",
+    }
 
 
 @pytest.mark.usefixtures("obedient")
-def test_the_evidence_of_own_tests_is_apart(bench: Bench, rows: Rows, pytester: pytest.Pytester) -> None:
+def test_the_evidence_of_own_tests_is_apart(
+    bench: Bench, rows: Rows, pytester: pytest.Pytester
+) -> None:
     pytester.makepyfile(
         test_mine="""
         import pytest
@@ -328,4 +337,6 @@ def test_the_evidence_of_own_tests_is_apart(bench: Bench, rows: Rows, pytester: 
         """
     )
     run = bench(rows("bye"), "test_mine.py")
-    assert (run.out / "tests" / slug("test_mine.py::test_mine") / "obey/genui/t1/1/record.json").exists()
+    assert (
+        run.out / "tests" / slug("test_mine.py::test_mine") / "obey/genui/t1/1/record.json"
+    ).exists()

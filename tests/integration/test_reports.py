@@ -25,7 +25,9 @@ def junit(path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     def properties(node: ElementTree.Element) -> dict[str, str]:
         return {p.get("name", ""): p.get("value", "") for p in node.findall("properties/property")}
 
-    cases = {f"{c.get('classname')}::{c.get('name')}": properties(c) for c in suite.iter("testcase")}
+    cases = {
+        f"{c.get('classname')}::{c.get('name')}": properties(c) for c in suite.iter("testcase")
+    }
     return properties(suite), cases
 
 
@@ -104,7 +106,12 @@ def test_the_run_directory(bench: Bench, rows: Rows) -> None:
     assert dataset["rows"] == 2 and len(dataset["fingerprint"]) == 64
     assert [r.row_sha256 for r in run.records[::2]] == dataset["row_sha256"]
     trial = run.out / "obey/genui/t1/2"
-    assert {path.name for path in trial.iterdir()} >= {"task.json", "transcript.jsonl", "response.txt", "record.json"}
+    assert {path.name for path in trial.iterdir()} >= {
+        "task.json",
+        "transcript.jsonl",
+        "response.txt",
+        "record.json",
+    }
     assert (trial / "response.txt").read_text() == "bye"
     lines = (run.out / "trials.jsonl").read_text().splitlines()
     assert (trial / "record.json").read_text() == lines[1]
@@ -114,7 +121,12 @@ def test_the_run_directory(bench: Bench, rows: Rows) -> None:
 
 def test_artifacts_none_leaves_only_the_log(bench: Bench, rows: Rows) -> None:
     run = bench("--bench=genui", rows("bye"), "--bench-artifacts=none")
-    assert {p.name for p in run.out.iterdir()} == {".gitignore", "run.json", "trials.jsonl", "summary.json"}
+    assert {p.name for p in run.out.iterdir()} == {
+        ".gitignore",
+        "run.json",
+        "trials.jsonl",
+        "summary.json",
+    }
 
 
 def test_a_run_directory_is_used_once(bench: Bench, rows: Rows) -> None:
@@ -173,7 +185,9 @@ def test_records_that_cannot_be_written_turn_the_run_red(
     assert "ERROR: records are missing in trials.jsonl: [Errno 28]" in run.text
 
 
-def test_a_plugin_that_runs_tests_again(bench: Bench, rows: Rows, pytester: pytest.Pytester) -> None:
+def test_a_plugin_that_runs_tests_again(
+    bench: Bench, rows: Rows, pytester: pytest.Pytester
+) -> None:
     pytest.importorskip("pytest_rerunfailures")
     run = bench("--bench=genui", rows("bye", "hello"), "-p", "pytest_rerunfailures", "--reruns=2")
     assert run.verdicts == {"t1/1": "fail", "t2/1": "pass"}

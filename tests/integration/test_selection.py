@@ -30,7 +30,9 @@ def test_node_ids_and_markers(bench: Bench, data: str) -> None:
 
 
 def test_several_agents_have_their_names_in_the_ids(bench: Bench, data: str) -> None:
-    run = bench("--bench=genui", data, "--co", "-q", "--bench-agent=noop", "--bench-agent=reference")
+    run = bench(
+        "--bench=genui", data, "--co", "-q", "--bench-agent=noop", "--bench-agent=reference"
+    )
     assert "genui::t1[noop-trial1]" in run.text and "genui::t1[reference-trial1]" in run.text
     run = bench("--bench=genui", data, "--bench-agent=noop", "--bench-agent=reference")
     assert run.outcomes == {"passed": 3, "failed": 3}

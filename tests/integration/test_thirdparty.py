@@ -42,7 +42,13 @@ def test_it_is_a_benchmark_like_ours(
     workspace = Path(failed.details["directory"]) / "workspace"
     assert [p.name for p in workspace.iterdir()] == ["sum.txt"], "only what differs is kept"
     assert failed.details["workspace"]["created"] == ["sum.txt"]
-    again = bench("--bench=arithmetic", f"--bench-agent=replay:{Path(failed.details['directory']).parents[2]}", workers, fresh=True, out="again")
+    again = bench(
+        "--bench=arithmetic",
+        f"--bench-agent=replay:{Path(failed.details['directory']).parents[2]}",
+        workers,
+        fresh=True,
+        out="again",
+    )
     assert again.verdicts == run.verdicts, "a run can be graded again from its directory"
 
 
@@ -52,6 +58,16 @@ def test_its_reference_and_markers(
     monkeypatch.setenv("PYTHONPATH", str(installed))
     run = bench("--bench=arithmetic", "-m", "hard", fresh=True)
     assert run.outcomes == {"passed": 1, "deselected": 1}
-    both = bench("--bench=arithmetic,genui", "--bench-data=genui=bundled", "-k", "small or plain_reg_01", fresh=True, out="both")
+    both = bench(
+        "--bench=arithmetic,genui",
+        "--bench-data=genui=bundled",
+        "-k",
+        "small or plain_reg_01",
+        fresh=True,
+        out="both",
+    )
     assert both.verdicts == {"small/1": "pass", "plain_reg_01/1": "pass"}
-    assert {s["suite"] for s in json.loads((both.out / "summary.json").read_text())["suites"]} == {"arithmetic", "genui"}
+    assert {s["suite"] for s in json.loads((both.out / "summary.json").read_text())["suites"]} == {
+        "arithmetic",
+        "genui",
+    }

@@ -13,7 +13,10 @@ pytestmark = pytest.mark.usefixtures("obedient")
 Bench = Callable[..., Run]
 Rows = Callable[..., str]
 
-BROKEN = {"outcome_interaction_steps": '[{"action": "jump", "selector": "b"}]', "user_prompt": "hello"}
+BROKEN = {
+    "outcome_interaction_steps": '[{"action": "jump", "selector": "b"}]',
+    "user_prompt": "hello",
+}
 
 
 @pytest.fixture
@@ -52,7 +55,9 @@ def test_an_error_leaves_no_denominator_silently(bench: Bench, mixed: str) -> No
 
 
 def test_three_successes_of_five(bench: Bench, rows: Rows) -> None:
-    run = bench("--bench=genui", rows("odd trials 1", "odd trials 2"), "--bench-trials=5", "--bench-k=1,2,5")
+    run = bench(
+        "--bench=genui", rows("odd trials 1", "odd trials 2"), "--bench-trials=5", "--bench-k=1,2,5"
+    )
     assert run.outcomes == {"passed": 6, "failed": 4}
     assert run.metric("pass@1") == pytest.approx(0.6)
     assert run.metric("pass@2") == pytest.approx(0.9)
@@ -66,7 +71,9 @@ def test_pass_at_k_is_undefined_below_k_scored_trials(bench: Bench, rows: Rows) 
     assert run.outcomes == {"passed": 3, "errors": 3}
     assert run.metric("pass@3") == 1.0  # the mean over the one task that has a value
     assert "1 of 2 tasks have a value; unscored fail 0.500, pass 1.000" in run.text
-    run = bench("--bench=genui", rows(BROKEN, name="broken.jsonl"), "--bench-trials=2", out="second")
+    run = bench(
+        "--bench=genui", rows(BROKEN, name="broken.jsonl"), "--bench-trials=2", out="second"
+    )
     assert run.metric("pass@2") is None
     assert "pass@2      –" in run.text
 
@@ -105,7 +112,9 @@ def test_the_score_mark_decides(bench: Bench, rows: Rows) -> None:
     assert run.records[0].score == 0.5
 
 
-def test_a_hook_that_raises_is_an_error_and_the_others_run(bench: Bench, rows: Rows, pytester: pytest.Pytester) -> None:
+def test_a_hook_that_raises_is_an_error_and_the_others_run(
+    bench: Bench, rows: Rows, pytester: pytest.Pytester
+) -> None:
     pytester.makepyfile(
         broken_setup="""
         import pytest

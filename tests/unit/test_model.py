@@ -45,7 +45,14 @@ def test_a_record_shows_its_verdict_and_reason() -> None:
 
 def test_an_agent_task_survives_json() -> None:
     task = AgentTask(
-        "b", "t", "p", (Session("p"),), (Tool("x", calls=({"args": {}, "output": "o"},)),), 5.0, 1, 0
+        "b",
+        "t",
+        "p",
+        (Session("p"),),
+        (Tool("x", calls=({"args": {}, "output": "o"},)),),
+        5.0,
+        1,
+        0,
     )
 
     assert AgentTask.from_json(json.loads(json.dumps(task.to_json()))) == task

@@ -25,7 +25,7 @@ def test_valid_and_invalid_payloads() -> None:
     assert problems(OBJECT, {"action": "a", "p": 0.5}) == []
     assert problems(OBJECT, {}) == ["the payload: 'action' is missing"]
     assert problems(OBJECT, {"action": "a", "p": "0.5"}) == [
-        "$.p: expected number, found the string \"0.5\""
+        '$.p: expected number, found the string "0.5"'
     ]
 
 
@@ -60,8 +60,11 @@ def test_valid_and_invalid_payloads() -> None:
         ({"properties": {"$ref": {"type": "number"}}}, {"$ref": "x"}, False),
         ({"const": {"$ref": "no reference"}}, {"$ref": "no reference"}, True),
         (
-            {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"n": {"const": 1}},
-             "$ref": "#/definitions/n"},
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "definitions": {"n": {"const": 1}},
+                "$ref": "#/definitions/n",
+            },
             1,
             True,
         ),

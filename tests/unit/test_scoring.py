@@ -41,7 +41,9 @@ def test_impossible_counts_are_refused(n: int, c: int, k: int) -> None:
         pass_hat_k(n, c, k)
 
 
-@given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
+@given(
+    st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
+)
 def test_estimators_equal_the_average_over_all_draws(case: tuple[int, int, int]) -> None:
     n, c, k = case
     outcomes = [True] * c + [False] * (n - c)

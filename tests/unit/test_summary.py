@@ -81,15 +81,6 @@ def test_all_errors_give_a_dash() -> None:
     assert "pass@1 –" in brief_line(summary)
 
 
-def test_an_agent_that_names_itself_when_it_runs() -> None:
-    trial = Expected("s", "b", "t", "reference", 1)
-    record = TrialRecord("b", "t", 1, "mine", "pass", 1.0)
-
-    (summary,) = summarize([trial], {trial: record}, ks=lambda n: (1,), extras=lambda n, r: {})
-
-    assert summary.agent == "mine"
-
-
 def test_groups_average_their_own_tasks() -> None:
     summary = run({"x1": ("pass",), "x2": ("fail",), "y1": ("pass",)})
 

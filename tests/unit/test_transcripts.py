@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_agentbench.transcripts import Transcript, assistant, user
+from pytest_agentbench.transcripts import Transcript, assistant, text_part, user
 
 
 def call(name: str, arguments: Any, key: str = "arguments") -> dict[str, Any]:
-    return assistant([{"type": "toolCall", "id": "1", "name": name, key: arguments}])
+    return assistant({"type": "toolCall", "id": "1", "name": name, key: arguments})
 
 
 def test_an_answer_is_the_final_text() -> None:
@@ -24,8 +24,8 @@ def test_an_answer_is_the_final_text() -> None:
 def test_the_final_text_is_the_last_assistant_message_only() -> None:
     transcript = Transcript(
         (
-            assistant([{"type": "text", "text": "earlier"}]),
-            assistant([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]),
+            assistant(text_part("earlier")),
+            assistant(text_part("one"), text_part("two")),
             user("thanks"),
         )
     )
@@ -67,8 +67,10 @@ def test_reading_keeps_unknown_and_broken_lines() -> None:
             st.text(max_size=5),
             st.recursive(
                 st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-                lambda inner: st.lists(inner, max_size=3)
-                | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+                lambda inner: (
+                    st.lists(inner, max_size=3)
+                    | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+                ),
                 max_leaves=8,
             ),
             max_size=4,
@@ -88,9 +90,9 @@ def test_jsonl_round_trip_and_no_event_breaks_the_readers(events: list[dict[str,
 
 
 def test_usage_is_summed_and_unknown_stays_unknown() -> None:
-    message = assistant([])
+    message = assistant()
     message["message"]["usage"] = {"input": 10, "output": 5, "cost": {"total": 0.25}}
-    other = assistant([])
+    other = assistant()
     other["message"]["usage"] = {"input_tokens": 1}
 
     usage = Transcript((message, other)).usage()

@@ -1,0 +1,249 @@
+"""What the plugin costs, as ratios measured in one run.
+
+    python tests/perf/ratios.py [--only trials browser startup] [--rounds N] [--json FILE]
+
+Each comparison runs both sides in turn, several rounds, and divides the medians; whole processes
+are timed.  Ratios travel between machines, milliseconds do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TASKS = 2000
+PAGE_ROUNDS = 5
+
+BARE = f"""
+import pytest
+
+@pytest.mark.parametrize("trial", range({TASKS}))
+def test_bare(trial):
+    assert {{result}}
+"""
+
+# the checks of a genui row, written as one would with pytest-playwright's page fixture
+PLAYWRIGHT_TEST = """
+import json, pathlib
+import jsonschema, pytest
+
+ROWS = [row for row in map(json.loads, open(pathlib.Path(__file__).with_name("rows.jsonl")))]
+ORIGIN = "https://app.example/"
+INTERACTIVE = (
+    "button, input:not([type=hidden]), select, textarea, a[href], summary, [onclick], [role=button],"
+    "[contenteditable], [draggable=true], [tabindex]"
+)
+HERMES = "window.sent = []; window.hermes = {sendAction(p) { window.sent.push(p); }};"
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["task_id"] for row in ROWS])
+def test_app(page, row):
+    errors = []
+    page.on("pageerror", lambda error: errors.append(error))
+    page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+    page.add_init_script(HERMES)
+
+    def answer(route):
+        if route.request.url == ORIGIN:
+            route.fulfill(body=row["reference_solution"], content_type="text/html; charset=utf-8")
+        else:
+            route.abort()
+
+    page.route("**/*", answer)
+    page.goto(ORIGIN)
+    dom = json.loads(row["outcome_dom_assertions"])
+    text = " ".join(page.locator("html").text_content().split())
+    for string in dom.get("must_contain_strings", ()):
+        assert string in text or string in page.content()
+    for selector in dom.get("required_selectors", ()):
+        assert page.locator(selector).count() > 0
+    assert page.locator(INTERACTIVE).count() >= 1
+    for step in json.loads(row["outcome_interaction_steps"]):
+        target = page.locator(step["selector"]).first
+        if step["action"] == "click":
+            target.click()
+        elif step["action"] == "set_range":
+            target.evaluate(
+                "(e, v) => { e.value = v; for (const t of ['input', 'change'])"
+                " e.dispatchEvent(new Event(t, {bubbles: true})); }",
+                str(step["value"]),
+            )
+        else:
+            raise NotImplementedError(step["action"])
+    schema = json.loads(row["expected_callback_schema"] or "null")
+    if schema:
+        page.wait_for_function("window.sent.length > 0")
+        payloads = page.evaluate("window.sent")
+        assert any(jsonschema.Draft202012Validator(schema).is_valid(p) for p in payloads)
+    assert not errors
+"""
+
+LAUNCH = """
+import pytest
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args):
+    return {{**browser_type_launch_args, "executable_path": {executable!r}}}
+"""
+
+
+def main() -> None:
+    """Measure what was asked for, print a table, write the JSON file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    names = {"trials": trials, "browser": browser, "startup": startup}
+    parser.add_argument("--only", nargs="+", choices=names, default=list(names))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    results: list[dict[str, object]] = []
+    print(f"{'what':<44}{'ours':>9}{'other':>9}{'result':>10}  bar")
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as directory:
+            for result in names[name](Path(directory), options.rounds):
+                results.append(result)
+                print(
+                    f"{result['what']:<44}{result['ours']:>8.2f}s{result['other']:>8.2f}s"
+                    f"{result['result']:>10}  {result['bar']}",
+                    flush=True,
+                )
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def trials(place: Path, rounds: int) -> list[dict[str, object]]:
+    """A trial of the noop agent without a browser, against a bare parametrized test."""
+    found = []
+    for outcome, wanted in (("pass", "[]"), ("fail", '["x"]')):
+        row = {
+            "suite_type": "regression",
+            "category": "negative_control",
+            "prompt_explicitness": "implicit_intent",
+            "acceptable_ui_archetypes": '["none"]',
+            "user_prompt": "Say x.",
+            "mock_tool_context": "[]",
+            "expected_tool_trigger": False,
+            "outcome_dom_assertions": f'{{"must_contain_strings_in_text_response": {wanted}}}',
+            "outcome_interaction_steps": "[]",
+            "expected_callback_schema": "null",
+            "model_grader_rubrics": "[]",
+            "reference_solution": "x",
+        }
+        rows = place / f"{outcome}.jsonl"
+        lines = (json.dumps({"task_id": f"t{n:04}", **row}) for n in range(TASKS))
+        rows.write_text("".join(line + "\n" for line in lines))
+        bare = place / f"test_{outcome}.py"
+        bare.write_text(BARE.format(result=outcome == "pass"))
+        for workers in ("-n0", "-n2"):
+            common = ["-q", "--tb=no", "--no-summary", workers]
+            ours = ["--bench=genui", f"--bench-data={rows}", "--bench-agent=noop", *common]
+            expected = f"{TASKS} {outcome}ed"
+            seconds = compare(
+                rounds,
+                lambda ours=ours, expected=expected: pytest_run(place, ours, expected),  # type: ignore[misc]
+                lambda common=common, bare=bare, expected=expected: pytest_run(  # type: ignore[misc]
+                    place, [str(bare), *common], expected
+                ),
+            )
+            found.append(ratio(f"{TASKS} trials that {outcome}, {workers}", *seconds, "<= 2.0"))
+    return found
+
+
+def browser(place: Path, rounds: int) -> list[dict[str, object]]:
+    """A graded micro-app, against the same checks as a pytest-playwright test, per executable."""
+    import shutil
+
+    from pytest_agentbench.benchmarks.genui import GenUI
+
+    rows = [row for row in GenUI().bundled() if row["expected_tool_trigger"]]
+    repeated = [
+        {**row, "task_id": f"{row['task_id']}_{n}"} for n in range(PAGE_ROUNDS) for row in rows
+    ]
+    (place / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in repeated))
+    (place / "test_page.py").write_text(textwrap.dedent(PLAYWRIGHT_TEST))
+    found = []
+    for name in ("chromium-headless-shell", "chromium"):
+        executable = shutil.which(name)
+        if executable is None:
+            print(f"{name}: not installed, left out", file=sys.stderr)
+            continue
+        (place / "conftest.py").write_text(LAUNCH.format(executable=executable))
+        expected = f"{len(repeated)} passed"
+        ours = ["--bench=genui", f"--bench-data={place / 'rows.jsonl'}", "--bench-agent=reference"]
+        seconds = compare(
+            max(2, rounds // 2),
+            lambda ours=ours, expected=expected: pytest_run(place, [*ours, "-q"], expected),  # type: ignore[misc]
+            lambda expected=expected: pytest_run(place, ["test_page.py", "-q"], expected),  # type: ignore[misc]
+        )
+        found.append(ratio(f"{len(repeated)} apps, {name}", *seconds, "<= 0.8"))
+    return found
+
+
+def startup(place: Path, rounds: int) -> list[dict[str, object]]:
+    """A pytest run that does not use the plugin, with it and without it."""
+    (place / "test_one.py").write_text("def test_one(): pass\n")
+    off = ["-q", "-p", "no:agentbench"]
+    ours, other = compare(
+        rounds * 6,
+        lambda: pytest_run(place, ["-q"], "1 passed"),
+        lambda: pytest_run(place, off, "1 passed"),
+    )
+    result = {
+        "what": "start-up with the plugin inactive",
+        "ours": ours,
+        "other": other,
+        "result": f"{(ours - other) * 1000:+.1f} ms",
+        "bar": "< 10 ms",
+    }
+    return [result]
+
+
+def compare(
+    rounds: int, ours: Callable[[], float], other: Callable[[], float]
+) -> tuple[float, float]:
+    """Median seconds of both sides, run in turn after a warm-up that is not counted."""
+    ours(), other()
+    pairs = [(ours(), other()) if n % 2 else (other(), ours())[::-1] for n in range(rounds)]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+
+def ratio(what: str, ours: float, other: float, bar: str) -> dict[str, object]:
+    """A line of the table."""
+    return {
+        "what": what,
+        "ours": ours,
+        "other": other,
+        "result": f"{ours / other:.2f}x",
+        "bar": bar,
+    }
+
+
+def pytest_run(place: Path, arguments: list[str], expected: str) -> float:
+    """Seconds that a pytest run takes; it must end as *expected*, or nothing was measured."""
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("PYTHONDONTWRITEBYTECODE", "PYTEST_ADDOPTS")
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    begin = time.perf_counter()
+    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - begin
+    if expected not in done.stdout:
+        raise SystemExit(
+            f"{command}: expected {expected!r}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
