@@ -89,7 +89,7 @@ class Benchmark(ABC):
             seed=seed,
         )
 
-    def prepare(self, task: Task, workspace: Path) -> None:
+    def prepare(self, task: Task, workspace: Path) -> None:  # noqa: B027  (nothing is right)
         """Put the task's files into the empty *workspace*; nothing by default."""
 
     def reference(self, task: Task, place: Callable[[], Path]) -> Transcript:
@@ -98,6 +98,10 @@ class Benchmark(ABC):
         ``place()`` is the workspace, for solutions that leave files.
         """
         raise LookupError(f"{self.name} has no reference solutions")
+
+    def app(self, transcript: Transcript) -> str | None:
+        """The HTML page that the agent made, for the fixture ``bench_page``; none by default."""
+        return None
 
     @abstractmethod
     def grade(self, attempt: Attempt, tools: Tools) -> Grade:
@@ -178,4 +182,6 @@ def _kind(value: Any) -> str:
         return f"the text {one_line(value, 60)!r}"
     if isinstance(value, bool | int | float):
         return f"{value}"
-    return {dict: "an object", list: "an array"}.get(type(value), type(value).__name__)
+    if isinstance(value, dict):
+        return "an object"
+    return "an array" if isinstance(value, list) else type(value).__name__

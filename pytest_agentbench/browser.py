@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -278,7 +279,7 @@ class BrowserEngine:
                 except Exception as error:
                     problems.append(f"{executable or 'Playwright’s own'}: {_first_line(error)}")
                     continue
-                name = os.path.basename(executable) if executable else "playwright chromium"
+                name = Path(executable).name if executable else "playwright chromium"
                 self.version = f"{name} {browser.version}{'' if sandbox else ' (no sandbox)'}"
                 return browser
         tried = "; ".join(dict.fromkeys(problems))

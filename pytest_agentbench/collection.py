@@ -311,7 +311,7 @@ class TrialItem(pytest.Function):
     def reportinfo(self) -> tuple[Path, None, str]:
         return self.config.rootpath / self.parent.name, None, self.name  # type: ignore[union-attr]
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if not isinstance(excinfo.value, GradeFailed | AgentBenchError):
             return super().repr_failure(excinfo)
         shown = excinfo.getrepr(style="value")
@@ -380,6 +380,12 @@ class Bench:
         """Where the trial's evidence goes."""
         assert self._machine.directory is not None
         return self._machine.directory
+
+    @property
+    def app(self) -> str | None:
+        """HTML of the page that the agent made, once the trial has run."""
+        transcript = self._machine.transcript
+        return None if transcript is None else self._machine.benchmark.app(transcript)
 
     def run(self) -> TrialRecord:
         """Run the agent and grade the trial (once), and return its record.

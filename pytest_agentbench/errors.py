@@ -1,7 +1,7 @@
 """The error tree.
 
-A wrong answer is an :class:`AssertionError` (:class:`GradeFailed`); everything that is the harness's
-or the dataset's fault is an :class:`AgentBenchError`.  The two never share a base below
+A wrong answer is an :class:`AssertionError` (:class:`GradeFailed`); everything that is the
+harness's or the dataset's fault is an :class:`AgentBenchError`.  The two never share a base below
 :class:`Exception`, so no ``except`` clause can mix them up.
 """
 

@@ -76,18 +76,10 @@ def bench_page(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Page]:
     It is a page of pytest-playwright's ``browser`` where that can be launched.  The page reaches
     no network; its payloads are in ``window.__agentbench_payloads``.
     """
-    from pytest_agentbench.benchmarks.genui import TOOL, app_html
     from pytest_agentbench.browser import LIBRARIES, ORIGIN
-    from pytest_agentbench.transcripts import Transcript
 
     bench.run()
-    path = bench.directory / "transcript.jsonl"
-    calls = (
-        Transcript.from_jsonl(path.read_text(encoding="ascii")).tool_calls(TOOL)
-        if path.exists()
-        else []
-    )
-    html = app_html(calls[-1]) if calls else None
+    html = bench.app
     if html is None:
         pytest.skip("the trial shows no app")
     browser, own = _browser(request)

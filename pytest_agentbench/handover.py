@@ -32,7 +32,7 @@ def worker_input(config: pytest.Config) -> dict[str, Any]:
             "run_id": f"{stamp}-{os.getpid()}-{secrets.token_hex(2)}",
             "out": None,
             "select": [],
-            "spool": os.path.join(tempfile.gettempdir(), f"agentbench-{secrets.token_hex(8)}"),
+            "spool": f"{tempfile.gettempdir()}/agentbench-{secrets.token_hex(8)}",
         }
     return config.stash[_SHARED]
 

@@ -79,6 +79,6 @@ def ask(judge: Judge, request: JudgeRequest) -> JudgeVerdict:
         ) from error
     if not isinstance(verdict, JudgeVerdict) or not isinstance(verdict.passed, bool):
         raise HarnessError(
-            f"the judge's answer to rubric {request.rubric_id!r} is no JudgeVerdict: {verdict!r:.200}"
+            f"the answer to rubric {request.rubric_id!r} is no JudgeVerdict: {verdict!r:.200}"
         )
     return verdict

@@ -271,7 +271,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """*value* as JSON can carry it: containers copied, non-finite floats ``None``, the rest text."""
+    """*value* as JSON carries it: containers copied, non-finite floats ``None``, the rest text."""
     if value is None or type(value) in (str, int, bool):
         return value
     if type(value) is float:

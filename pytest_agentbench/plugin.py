@@ -50,12 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             default=None,
             help=option.help,
         )
-        parser.addini(
-            option.dest,
-            help=f"the same as {option.flag}",
-            type="linelist" if option.many else "string",
-            default=[] if option.many else "",
-        )
+        help = f"the same as {option.flag}"
+        if option.many:
+            parser.addini(option.dest, help, type="linelist", default=[])
+        else:
+            parser.addini(option.dest, help, type="string", default="")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -59,7 +59,7 @@ def run(
     cookie = secrets.token_hex(16)
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
-    fds = (control_read, status_write)
+    fds: tuple[int, ...] = (control_read, status_write)
     started = time.monotonic()
     try:
         with subprocess.Popen(
@@ -105,7 +105,7 @@ def run(
 
 
 def agent_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an agent: ours, less what is pytest's and the harness's own, plus *extra*."""
+    """The environment of an agent: ours without pytest's and the harness's own, plus *extra*."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -154,16 +154,16 @@ class Reporter:
             self._name_lost()
             self._add(nodeid, record, text)
             return
-        record = None
+        lost = None
         if report.when not in ("setup", "call", "teardown"):
             report.when = "setup"  # a dead worker's trial: an error, not a failure
-            record = _lost(trial, "error", _text(report, "the worker died"))
+            lost = _lost(trial, "error", _text(report, "the worker died"))
         elif report.failed and report.when == "setup":
-            record = _lost(trial, "error", _text(report, "the setup failed"))
+            lost = _lost(trial, "error", _text(report, "the setup failed"))
         elif report.skipped and report.when == "setup":
-            record = _lost(trial, "skip", _text(report, "skipped"))
-        if record is not None:
-            self._unnamed.append((nodeid, trial, record))
+            lost = _lost(trial, "skip", _text(report, "skipped"))
+        if lost is not None:
+            self._unnamed.append((nodeid, trial, lost))
             if self.run.settings.agent_given or (trial.suite, trial.agent) in self._names:
                 self._name_lost()
 

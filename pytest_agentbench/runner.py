@@ -34,6 +34,7 @@ from pytest_agentbench.model import (
 )
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.text import clean, one_line
+from pytest_agentbench.transcripts import Transcript
 from pytest_agentbench.workspace import Workspace, keep
 
 __all__ = ["Resources", "Trial", "failure_text"]
@@ -89,6 +90,8 @@ class Trial:
     directory: Path | None = None
     #: The record as text, once there is one.
     text: str = ""
+    #: What the agent did, once it has run.
+    transcript: Transcript | None = None
     _workspace: Workspace | None = None
     _task: Task | None = None
     _agent_task: AgentTask | None = None
@@ -137,6 +140,7 @@ class Trial:
         verdict: Verdict
         try:
             run = self._timed("agent", lambda: self._run_agent(agent))
+            self.transcript = run.transcript
             grade = self._timed("grade", lambda: self._grade(run))
             verdict, reason = self._decide(run, grade)
         except SkipTrial as skip:

@@ -1,9 +1,9 @@
 """JSON Schema, for schemas and payloads that nobody vouches for.
 
 Draft 2020-12 unless ``$schema`` says otherwise.  Nothing is ever fetched.  Patterns mean what
-ECMA 262 says (``$`` is the end, ``\\d`` is 0 to 9), ``multipleOf`` is decided in decimal, ``format``
-is an annotation and not checked.  Schemas that can take exponential time run in a child process
-with a time limit.
+ECMA 262 says (``$`` is the end, ``\\d`` is 0 to 9), ``multipleOf`` is decided in decimal,
+``format`` is an annotation and not checked.  Schemas that can take exponential time run in a child
+process with a time limit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ LIMIT_S = 5.0
 _MAX_PROBLEMS = 5
 #: Keywords whose cost is linear in schema and payload; with only these, no child is needed.
 _CHEAP = frozenset(
-    ["$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "type", "enum", "const", "required", "properties", "additionalProperties", "items", "minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "format"]
+    "$schema $id $comment title description default examples deprecated readOnly writeOnly type "
+    "enum const required properties additionalProperties items minItems maxItems minProperties "
+    "maxProperties minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum "
+    "multipleOf format".split()
 )
-#: Keywords that apply one schema, or each of a list: still linear as long as nothing is referred to.
+#: Keywords that apply one schema, or each of a list: linear as long as nothing is referred to.
 _APPLICATORS = frozenset(
-    ["items", "additionalProperties", "contains", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "prefixItems"]
+    "items additionalProperties contains not if then else allOf anyOf oneOf prefixItems".split()
 )
 
 
@@ -70,9 +73,8 @@ def problems(schema: Any, payload: Any) -> list[str]:
     try:
         kind, answer = json.loads(done.stdout)
     except ValueError:
-        raise SchemaError(
-            f"validation ended without an answer: {one_line(done.stderr.decode('utf-8', 'replace')[-300:])}"
-        ) from None
+        said = done.stderr.decode("utf-8", "replace")[-300:]
+        raise SchemaError(f"validation ended without an answer: {one_line(said)}") from None
     if kind == "schema":
         raise SchemaError(answer)
     return [str(line) for line in answer]
@@ -113,7 +115,7 @@ def _cheap(schema: Any) -> bool:
 
 def _problems(text: str, payload: Any) -> list[str]:
     try:
-        errors = list(_first(_validator(text).iter_errors(payload)))
+        found = list(_first(_validator(text).iter_errors(payload)))
     except SchemaError:
         raise
     except RecursionError:
@@ -121,9 +123,9 @@ def _problems(text: str, payload: Any) -> list[str]:
     except Exception as error:  # unresolvable references come as several private types
         raise SchemaError(one_line(f"{type(error).__name__}: {error}")) from error
     lines = []
-    for error in errors:
-        where = error.json_path if error.json_path != "$" else "the payload"
-        lines.append(f"{one_line(where, 80)}: {_say(error)}")
+    for problem in found:
+        where = problem.json_path if problem.json_path != "$" else "the payload"
+        lines.append(f"{one_line(where, 80)}: {_say(problem)}")
     return lines
 
 
@@ -171,11 +173,12 @@ def _validator(text: str) -> Any:
     if not isinstance(schema, bool | dict):
         raise SchemaError(f"a schema is an object or a boolean, not {_kind(schema)}")
     uri = schema.get("$schema") if isinstance(schema, dict) else None
-    base = validator_for(schema, default=None)
+    # None is what validator_for gives back for a dialect that it does not know
+    base: Any = jsonschema.Draft202012Validator
+    if uri is not None:
+        base = validator_for(schema, default=None) if isinstance(uri, str) else None  # type: ignore[arg-type]
     if base is None:
-        if uri is not None:
-            raise SchemaError(f"unknown $schema {one_line(str(uri), 80)!r}")
-        base = jsonschema.Draft202012Validator
+        raise SchemaError(f"unknown $schema {one_line(str(uri), 80)!r}")
     try:
         base.check_schema(schema)
         _check_patterns(schema)
@@ -191,7 +194,8 @@ def _validator(text: str) -> Any:
         "patternProperties": _pattern_properties,
     }
     known = {name: rule for name, rule in rules.items() if name in base.VALIDATORS}
-    return extend(base, known)(schema, registry=Registry())
+    validator: Any = extend
+    return validator(base, known)(schema, registry=Registry())
 
 
 def _check_references(schema: Any, dialect: str) -> None:
@@ -240,7 +244,7 @@ def _check_patterns(schema: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def _ecma(pattern: str) -> re.Pattern[str]:
-    """*pattern* with the meaning of ECMA 262: ``$`` only at the very end, ASCII ``\\d`` and ``\\w``."""
+    """*pattern* as ECMA 262 means it: ``$`` only at the very end, ASCII ``\\d`` and ``\\w``."""
     out, escaped, in_class = [], False, False
     for char in pattern:
         if escaped:

@@ -46,8 +46,8 @@ OPTIONS = (
     Option(
         "data",
         "[NAME=]SRC",
-        "dataset: bundled, a Hub id org/name[@revision], or a parquet, jsonl, json or csv file or a "
-        "directory of them (default: the benchmark's published dataset)",
+        "dataset: bundled, a Hub id org/name[@revision], or a parquet, jsonl, json or csv file or "
+        "a directory of them (default: the benchmark's published dataset)",
         many=True,
     ),
     Option(

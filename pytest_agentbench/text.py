@@ -18,7 +18,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_WORD = re.compile(r"[^A-Za-z0-9_]+")
 #: Marker names with a meaning of their own in pytest, and the words of ``-m`` expressions.
 _RESERVED = frozenset(
-    ["and", "or", "not", "True", "False", "None", "skip", "skipif", "xfail", "parametrize", "usefixtures", "filterwarnings", "tryfirst", "trylast", "bench", "xdist_group", "timeout", "flaky"]
+    "and or not True False None skip skipif xfail parametrize usefixtures filterwarnings tryfirst "
+    "trylast bench xdist_group timeout flaky".split()
 )
 
 

@@ -100,9 +100,8 @@ class Transcript:
 
     def final_text(self) -> str:
         """The text of the last assistant message, its text parts joined by line feeds."""
-        last: Event = {}
-        for last in self.messages("assistant"):
-            pass
+        messages = list(self.messages("assistant"))
+        last = messages[-1] if messages else {}
         return "\n".join(
             part["text"]
             for part in _parts(last)

@@ -32,7 +32,7 @@ AgentFunction = Callable[[AgentTask, Path], Any]
 
 
 def import_attribute(option: str, spec: str) -> Any:
-    """The object that ``MODULE:ATTR`` names; the working directory counts as a place to import from.
+    """The object that ``MODULE:ATTR`` names; the working directory is a place to import from.
 
     Raises
     ------
@@ -42,8 +42,8 @@ def import_attribute(option: str, spec: str) -> Any:
     module, _, attribute = spec.partition(":")
     if not module or not attribute:
         raise ConfigError(f"{option}: expected py:MODULE:ATTR, got {'py:' + spec!r}")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.append(str(Path.cwd()))
     try:
         found = importlib.import_module(module)
         for part in attribute.split("."):
@@ -56,7 +56,7 @@ def import_attribute(option: str, spec: str) -> Any:
 
 
 def python_agent(spec: str) -> Agent:
-    """The agent that ``py:``*spec* names: a function, a class to instantiate, or an :class:`Agent`."""
+    """The agent that ``py:``*spec* names: a function, a class to make, or an :class:`Agent`."""
     found = import_attribute("--bench-agent", spec)
     if isinstance(found, Agent):
         return found

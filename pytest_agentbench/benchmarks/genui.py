@@ -177,11 +177,15 @@ class GenUI(Benchmark):
 
     # -- grading --------------------------------------------------------------------------------
 
+    def app(self, transcript: Transcript) -> str | None:
+        calls = transcript.tool_calls(TOOL)
+        return app_html(calls[-1]) if calls else None
+
     def grade(self, attempt: Attempt, tools: Tools) -> Grade:
         spec: Spec = attempt.task.spec
         transcript: Transcript = attempt.transcript
         calls = transcript.tool_calls(TOOL)
-        html = app_html(calls[-1]) if calls else None
+        html = self.app(transcript)
         checks = [_tool_trigger(spec, calls, transcript)]
         report: AppReport | None = None
         if spec.expected_trigger:
@@ -255,7 +259,7 @@ class GenUI(Benchmark):
 
 
 def app_html(call: ToolCall) -> str | None:
-    """The app of a render call: its ``html``, else the only string argument that starts with ``<``."""
+    """The app of a render call: its ``html``, else the only text that starts with ``<``."""
     html = call.arguments.get("html")
     if isinstance(html, str) and html.strip():
         return html
@@ -302,7 +306,7 @@ def _steps(cells: Cells) -> Iterator[Step]:
         if not isinstance(step, dict):
             raise cells.error(column, f"step {number} is not an object")
         action = step.get("action")
-        if action not in ACTIONS:
+        if not isinstance(action, str) or action not in ACTIONS:
             hint = did_you_mean(str(action), ACTIONS)
             known = ", ".join(ACTIONS)
             raise cells.error(column, f"step {number}: unknown action {action!r} ({known}).{hint}")
@@ -478,7 +482,8 @@ def _callback_problem(spec: Spec, report: AppReport) -> str:
         when = f"; {early} came while loading and do not count" if early else ""
         return f"expected a valid payload, none was sent after the interaction began{when}"
     last = counted[-1]
-    return f"expected a valid payload, found {len(counted)}, the last: {'; '.join(last.problems or [])}"
+    why = "; ".join(last.problems or [])
+    return f"expected a valid payload, found {len(counted)}, the last: {why}"
 
 
 def _text_response(spec: Spec, transcript: Transcript) -> Check:

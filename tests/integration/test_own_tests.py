@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -114,7 +115,9 @@ def test_two_tests_and_the_benchmark_keep_apart(
         "test_mine.py::TestBoth::test_two[1]": 1,
         "test_mine.py::TestBoth::test_two[2]": 1,
     }
-    assert all(json.loads(open(f"{d}/record.json").read())["task_id"] == "t1" for d in directories)
+    assert all(
+        json.loads(Path(d, "record.json").read_text())["task_id"] == "t1" for d in directories
+    )
 
 
 @pytest.mark.usefixtures("obedient")
