@@ -96,7 +96,9 @@ def wilson(successes: int, n: int, z: float = 1.959963984540054) -> Interval:
     p = successes / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    low = max(0.0, centre - half) if successes else 0.0
+    high = min(1.0, centre + half) if successes < n else 1.0
+    return Interval(low, high)  # the ends are exact where rounding would miss them
 
 
 def bootstrap_mean(

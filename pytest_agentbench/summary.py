@@ -22,6 +22,7 @@ from pytest_agentbench.scoring import (
     pass_hat_k,
     projected_pass_at_k,
     projected_pass_hat_k,
+    wilson,
 )
 
 __all__ = ["Expected", "Metric", "SuiteSummary", "TaskStat", "summarize"]
@@ -43,9 +44,10 @@ class Expected:
 class Metric:
     """A number with what is needed to believe it.
 
-    ``interval`` is the 95 % bootstrap interval over tasks; ``bounds`` are the values if all
-    unscored trials failed and if all passed (equal to ``value`` at full coverage); ``tasks`` of
-    ``of`` tasks have a value.  ``projected`` marks closed forms for k beyond the trials.
+    ``interval`` is the 95 % interval over tasks (bootstrap; Wilson's where all tasks agree);
+    ``bounds`` are the values if all unscored trials failed and if all passed (equal to ``value``
+    at full coverage); ``tasks`` of ``of`` tasks have a value.  ``projected`` marks closed forms
+    for k beyond the trials.
     """
 
     name: str
@@ -306,12 +308,23 @@ def _metric(
     return Metric(
         name=name,
         value=mean(known),
-        interval=nowhere if seed is None else bootstrap_mean(known, seed=seed),
+        interval=nowhere if seed is None else _interval(known, seed),
         bounds=Interval(mean([low for _, low, _ in values]), mean([high for _, _, high in values])),
         tasks=sum(not math.isnan(value) for value in known),
         of=len(values),
         projected=projected,
     )
+
+
+def _interval(values: Sequence[float], seed: int) -> Interval:
+    """The bootstrap interval over tasks, or Wilson's where all tasks agree on 0 or on 1.
+
+    There every resample is the same, and an interval of no width would claim too much.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if len(known) > 1 and set(known) in ({0.0}, {1.0}):
+        return wilson(int(sum(known)), len(known))
+    return bootstrap_mean(known, seed=seed)
 
 
 def _metric_json(metric: Metric) -> dict[str, Any]:

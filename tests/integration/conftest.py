@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.runlog import read_records
 
+HAS_XDIST = find_spec("xdist") is not None
 #: An agent that does what the prompt says, so that each row decides its own verdict.
 OBEDIENT = """
 import os, pytest
@@ -102,10 +104,17 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     def run(*args: str, fresh: bool = False, out: str | None = "run") -> Run:
         given = [*args, *([f"--bench-out={out}"] if out else [])]
+        if not HAS_XDIST:
+            if _distributed(args):
+                pytest.skip("pytest-xdist is not installed")
+            args = tuple(arg for arg in args if arg != "-n0")
+            given = [*args, *([f"--bench-out={out}"] if out else [])]
         plugins = ["-p", "pytest_agentbench.plugin"]
         if any(arg.startswith(("-n", "--dist")) for arg in args):
             plugins += ["-p", "xdist"]
         given = [*plugins, "--strict-markers", "--strict-config", "-W", "error", *given]
+        # the outer run has imported the plugin already
+        given += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
         if fresh or _distributed(args):
             result = pytester.runpytest_subprocess(*given)
         else:

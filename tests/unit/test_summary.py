@@ -81,6 +81,15 @@ def test_all_errors_give_a_dash() -> None:
     assert "pass@1 –" in brief_line(summary)
 
 
+def test_tasks_that_all_agree_leave_doubt() -> None:
+    summary = run({name: ("pass",) for name in "abcdefghij"})
+
+    low, high = summary.metric("pass@1").interval
+
+    assert low == pytest.approx(0.7225, abs=1e-4)
+    assert high == 1.0
+
+
 def test_groups_average_their_own_tasks() -> None:
     summary = run({"x1": ("pass",), "x2": ("fail",), "y1": ("pass",)})
 
