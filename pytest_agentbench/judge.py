@@ -6,12 +6,17 @@ What it raises is the harness's trouble (verdict error), never a failed rubric.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_agentbench.errors import ConfigError, HarnessError
 
 __all__ = ["Judge", "JudgeRequest", "JudgeVerdict", "ask", "load_judge"]
+
+
+#: Seconds that a judge may take for one rubric.
+LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +68,37 @@ def load_judge(spec: str) -> Judge | None:
     return judge
 
 
-def ask(judge: Judge, request: JudgeRequest) -> JudgeVerdict:
+def ask(judge: Judge, request: JudgeRequest, timeout: float = LIMIT_S) -> JudgeVerdict:
     """Ask *judge*; anything but a clear verdict is the harness's trouble.
 
     Raises
     ------
     HarnessError
-        The judge raised, or returned something that is not a :class:`JudgeVerdict`.
+        The judge raised, returned something that is not a :class:`JudgeVerdict`, or did not
+        return in *timeout* seconds (its thread is left behind).
     """
-    try:
-        verdict = judge(request)
-    except Exception as error:
+    answer: list[Any] = []
+    trouble: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answer.append(judge(request))
+        except BaseException as error:  # not even an exit of the judge's ends the worker
+            trouble.append(error)
+
+    thread = threading.Thread(target=work, name="agentbench-judge", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if trouble:
+        error = trouble[0]
         raise HarnessError(
             f"the judge failed on rubric {request.rubric_id!r}: {type(error).__name__}: {error}"
         ) from error
+    if not answer:
+        raise HarnessError(
+            f"the judge did not answer on rubric {request.rubric_id!r} in {timeout:g} s"
+        )
+    verdict = answer[0]
     if not isinstance(verdict, JudgeVerdict) or not isinstance(verdict.passed, bool):
         raise HarnessError(
             f"the answer to rubric {request.rubric_id!r} is no JudgeVerdict: {verdict!r:.200}"

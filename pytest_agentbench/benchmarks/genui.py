@@ -21,6 +21,7 @@ from pytest_agentbench import schemas
 from pytest_agentbench.benchmark import Benchmark, Cells, Tools
 from pytest_agentbench.datasets import Row
 from pytest_agentbench.errors import RowError
+from pytest_agentbench.judge import LIMIT_S as JUDGE_LIMIT_S
 from pytest_agentbench.judge import JudgeRequest, ask
 from pytest_agentbench.microapp import ACTIONS, AppJob, AppReport, BadStep, Step, run_app
 from pytest_agentbench.model import (
@@ -519,6 +520,7 @@ def _rubric_checks(
                     page_source=html or "",
                     screenshot=report.screenshot if report else None,
                 ),
+                timeout=JUDGE_LIMIT_S * tools.timeout_scale,
             )
             yield Check(name, "judge", verdict.passed, float(verdict.passed), verdict.reason)
 

@@ -82,7 +82,7 @@ def test_all_errors_give_a_dash() -> None:
 
 
 def test_tasks_that_all_agree_leave_doubt() -> None:
-    summary = run({name: ("pass",) for name in "abcdefghij"})
+    summary = run(dict.fromkeys("abcdefghij", ("pass",)))
 
     low, high = summary.metric("pass@1").interval
 
