@@ -144,7 +144,7 @@ class BrowserEngine:
         Raises
         ------
         BrowserUnavailable
-            No Chromium could be started; said once more for every trial, found out only once.
+            No Chromium could be started: told in full once, then in short.
         HarnessError
             The browser died and died again, or *work* did not end by itself in *timeout* seconds.
         """
@@ -258,7 +258,9 @@ class BrowserEngine:
         options["args"] = [*ARGS, *options.get("args", ())]
         executables = [options.pop("executable_path", None)]
         if executables == [None] and "channel" not in options:
-            executables.append(find_executable())
+            # a launch that cannot succeed would leave directories behind
+            own = [None] if _installed(playwright.chromium.executable_path) else []
+            executables = [*own, *filter(None, [find_executable()])]
         # Chromium's own sandbox works for a plain user only
         sandboxes = (False,) if os.name != "posix" or os.geteuid() == 0 else (True, False)
         problems = []
@@ -282,9 +284,9 @@ class BrowserEngine:
                 name = Path(executable).name if executable else "playwright chromium"
                 self.version = f"{name} {browser.version}{'' if sandbox else ' (no sandbox)'}"
                 return browser
-        tried = "; ".join(dict.fromkeys(problems))
-        self._unavailable = f"no Chromium could be started. {INSTALL} Tried {tried}"
-        raise BrowserUnavailable(self._unavailable)
+        tried = "; ".join(dict.fromkeys(problems)) or "nothing: none is installed."
+        self._unavailable = "no Chromium could be started (the first error says what to install)"
+        raise BrowserUnavailable(f"no Chromium could be started. {INSTALL} Tried {tried}")
 
     async def _stage(self) -> Stage:
         browser = await self._start()
@@ -404,6 +406,12 @@ class BrowserEngine:
         if self._playwright is not None:
             await asyncio.wait_for(self._playwright.stop(), _CLOSE_S)
         self._browser = self._playwright = self._next = None
+
+
+def _installed(executable: str) -> bool:
+    """Whether Playwright's own Chromium, or its headless shell beside it, was downloaded."""
+    path = Path(executable)
+    return path.exists() or any(path.parents[2].glob("chromium_headless_shell-*"))
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +20,19 @@ from pytest_agentbench.runner import Resources, Trial, failure_text
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.summary import Expected
 from pytest_agentbench.text import did_you_mean, one_line, slug
+from pytest_agentbench.workspace import remove_tree
 
-__all__ = ["RECORD", "TRIAL", "Bench", "BenchRun", "Suite", "TrialItem", "bench_run", "usage_error"]
+__all__ = [
+    "RECORD",
+    "TRIAL",
+    "Bench",
+    "BenchRun",
+    "Suite",
+    "TrialItem",
+    "bench_run",
+    "told",
+    "usage_error",
+]
 
 #: What an item is a trial of, and the trial's record (also as text) once it has one.
 TRIAL: pytest.StashKey[TrialId] = pytest.StashKey()
@@ -138,7 +148,7 @@ def _make_run(config: pytest.Config) -> BenchRun:
             registry.check(name, "--bench-data")
     shared = worker_input(config)
     distributed = config.getoption("dist", "no") != "no" and not config.option.collectonly
-    spool = Path(shared["spool"]) if shared["worker"] or distributed else None
+    several = shared["worker"] or distributed
     base = config.invocation_params.dir
     out = (
         base / settings.out if settings.out else config.rootpath / ".agentbench" / shared["run_id"]
@@ -146,8 +156,8 @@ def _make_run(config: pytest.Config) -> BenchRun:
     return BenchRun(
         config=config,
         settings=settings,
-        plan=Plan(settings, registry.get, spool),
-        resources=Resources(settings),
+        plan=Plan(settings, registry.get, Path(shared["spool"]) if several else None),
+        resources=Resources(settings, Path(shared["work"]) if several else None),
         run_id=shared["run_id"],
         out=Path(shared["out"] or out),
         select=tuple(shared["select"]),
@@ -159,8 +169,9 @@ def close(config: pytest.Config) -> None:
     run = existing_run(config)
     if run is not None:
         run.resources.close()
-        if run.plan.spool is not None and not hasattr(config, "workerinput"):
-            shutil.rmtree(run.plan.spool, ignore_errors=True)
+        if not hasattr(config, "workerinput"):
+            for shared in filter(None, (run.plan.spool, run.resources.base)):
+                remove_tree(shared)  # what a worker that died had no time to remove is in there
 
 
 def activate(config: pytest.Config) -> None:
@@ -314,11 +325,16 @@ class TrialItem(pytest.Function):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if not isinstance(excinfo.value, GradeFailed | AgentBenchError):
             return super().repr_failure(excinfo)
-        shown = excinfo.getrepr(style="value")
-        crash = getattr(shown, "reprcrash", None)
-        if crash is not None:  # for the one-line summary
-            crash.message = getattr(excinfo.value, "headline", str(excinfo.value))
-        return shown
+        return told(excinfo)
+
+
+def told(excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+    """What pytest shows for one of our exceptions: its text, and no stack."""
+    shown = excinfo.getrepr(style="value")
+    crash = getattr(shown, "reprcrash", None)
+    if crash is not None:  # for the one-line summary
+        crash.message = getattr(excinfo.value, "headline", str(excinfo.value))
+    return shown
 
 
 def bench_of(item: pytest.Item, request: pytest.FixtureRequest) -> Bench:

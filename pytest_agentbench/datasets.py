@@ -101,7 +101,7 @@ def spooled(directory: Path, key: str, make: Callable[[], Dataset]) -> Dataset:
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     spool = directory / f"{name}.jsonl"
     lock = directory / f"{name}.lock"
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     while not spool.exists():
         try:
             os.close(os.open(lock, os.O_CREAT | os.O_EXCL))

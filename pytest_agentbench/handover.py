@@ -32,7 +32,9 @@ def worker_input(config: pytest.Config) -> dict[str, Any]:
             "run_id": f"{stamp}-{os.getpid()}-{secrets.token_hex(2)}",
             "out": None,
             "select": [],
-            "spool": f"{tempfile.gettempdir()}/agentbench-{secrets.token_hex(8)}",
+            # apart from each other: an agent's surroundings must not hold the rows
+            "spool": f"{tempfile.gettempdir()}/agentbench-rows-{secrets.token_hex(8)}",
+            "work": f"{tempfile.gettempdir()}/agentbench-work-{secrets.token_hex(8)}",
         }
     return config.stash[_SHARED]
 

@@ -21,6 +21,7 @@ from pytest_agentbench.collection import (
     bench_run,
     expected,
     expected_by_nodeid,
+    told,
     usage_error,
 )
 from pytest_agentbench.errors import AgentBenchError
@@ -29,7 +30,7 @@ from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
 from pytest_agentbench.runlog import RunLog, versions
 from pytest_agentbench.summary import Expected, SuiteSummary, summarize
-from pytest_agentbench.text import clean, count, one_line, shorten
+from pytest_agentbench.text import count, one_line, shorten
 
 __all__ = ["Reporter", "attach"]
 
@@ -44,11 +45,11 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
     trial = expected(item)
     if trial is None:
         return
-    if not isinstance(item, TrialItem) and call.when == "call" and call.excinfo is not None:
-        if isinstance(call.excinfo.value, AgentBenchError):
+    if call.excinfo is not None and isinstance(call.excinfo.value, AgentBenchError):
+        report.longrepr = told(call.excinfo)
+        if call.when == "call":
             # a user's test runs the trial in its call; the harness's trouble is an error there too
             report.when = "setup"
-            report.longrepr = clean(str(call.excinfo.value))
     if call.when == "setup" and not isinstance(item, TrialItem):
         # the controller knows the plan of --bench, but not what a user's test is a trial of
         report.agentbench_trial = json.dumps(asdict(trial))  # type: ignore[attr-defined]

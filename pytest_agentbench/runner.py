@@ -43,8 +43,10 @@ __all__ = ["Resources", "Trial", "failure_text"]
 class Resources:
     """What trials of one process share: the browser and the judge, made when first needed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, base: Path | None = None) -> None:
         self._settings = settings
+        #: Where workspaces are made; ``None`` for the directory of temporary files.
+        self.base = base
         #: Gives further arguments for starting the browser; asked when it is started.
         self.launch: Callable[[], Mapping[str, Any]] = dict
         self._engine: BrowserEngine | None = None
@@ -114,7 +116,7 @@ class Trial:
         """The prepared workspace, made when first asked for."""
         if self._workspace is None:
             task = self.task
-            workspace = Workspace()
+            workspace = Workspace(self.resources.base)
             try:
                 self.benchmark.prepare(task, workspace.path)
                 workspace.seal()

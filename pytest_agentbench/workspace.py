@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-__all__ = ["Diff", "FileState", "Workspace", "keep", "read_regular"]
+__all__ = ["Diff", "FileState", "Workspace", "keep", "read_regular", "remove_tree"]
 
 #: More files or bytes than this are not kept as evidence.
 MAX_KEPT_FILES = 10_000
@@ -49,11 +49,14 @@ class Diff:
 class Workspace:
     """A temporary directory with a snapshot to compare with.
 
-    Use it as a context manager; leaving it removes the directory, whatever its modes.
+    It is made in *base*, or where temporary files go.  Use it as a context manager; leaving it
+    removes the directory, whatever its modes.
     """
 
-    def __init__(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="agentbench-"))
+    def __init__(self, base: Path | None = None) -> None:
+        if base is not None:
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = Path(tempfile.mkdtemp(prefix="agentbench-", dir=base))
         #: Where the agent works.
         self.path = self._root / "workspace"
         #: Where a command agent leaves its transcript; not part of the workspace.
@@ -91,20 +94,26 @@ class Workspace:
 
     def remove(self) -> None:
         """Delete the directory; modes that the agent set do not hinder it."""
+        remove_tree(self._root)
 
-        def unlock(function: object, path: str, _: object) -> None:
-            parent = os.path.dirname(path)
-            for name in (parent, path):
-                with contextlib.suppress(OSError):
-                    if not os.path.islink(name):
-                        os.chmod(name, 0o700)
+
+def remove_tree(root: Path) -> None:
+    """Delete *root* and all in it, whatever the modes; a missing one is no error."""
+
+    def unlock(function: object, path: str, _: object) -> None:
+        parent = os.path.dirname(path)
+        for name in (parent, path):
             with contextlib.suppress(OSError):
-                if os.path.isdir(path) and not os.path.islink(path):
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    os.unlink(path)
+                if not os.path.islink(name):
+                    os.chmod(name, 0o700)
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
 
-        shutil.rmtree(self._root, onerror=unlock)
+    if root.exists():
+        shutil.rmtree(root, onerror=unlock)
 
 
 def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:

@@ -97,7 +97,8 @@ def obedient(pytester: pytest.Pytester) -> None:
 @pytest.fixture
 def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """Runs pytest with arguments; ``fresh=True`` in a process of its own."""
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(name, raising=False)
     # inner runs load what they need and nothing else that happens to be installed
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.syspathinsert()

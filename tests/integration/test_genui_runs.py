@@ -103,3 +103,41 @@ def test_evidence_of_a_failure(bench: Bench, pytester: pytest.Pytester) -> None:
     assert "<button" in (place / "page.html").read_text()
     assert (place / "app.html").read_text().startswith("<button")
     assert f"evidence: {place}" in run.text and "zero_js_errors" in run.text
+
+
+def test_no_browser_is_one_clear_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    run = bench("--bench=genui", "--bench-data=bundled", "-k", "reg_01", fresh=True)
+    assert run.outcomes == {"passed": 1, "errors": 3, "deselected": 16}
+    assert run.text.count("playwright install chromium") == 1
+    assert run.text.count("the first error says what to install") >= 2
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_run_leaves_no_temporary_files(
+    bench: Bench, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    temporary = pytester.mkdir("temporary")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    pytester.makeconftest(
+        """
+        import os, pytest
+
+        @pytest.fixture(scope="session")
+        def bench_agent():
+            def agent(task, workspace):
+                (workspace / "left.txt").write_text("x")
+                if "PYTEST_XDIST_WORKER" in os.environ and task.id == "plain_reg_02":
+                    os._exit(1)
+                return "x"
+            return agent
+        """
+    )
+    run = bench(
+        "--bench=genui", "--bench-data=bundled", "-k", "plain or learn_reg_01", workers, fresh=True
+    )
+    assert len(run.records) == 5
+    assert {path.name for path in temporary.iterdir()} <= {"pytest-of-root"}
