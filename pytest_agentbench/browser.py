@@ -382,15 +382,10 @@ class BrowserEngine:
         found: list[dict[str, Any]] = answer["processInfo"]
         return found
 
-    async def end_greedy_renderers(self) -> bool:
-        """Kill renderers over the memory limit; whether there was one."""
-        greedy = False
-        for process in await self._processes():
-            if process["type"] == "renderer" and _resident(int(process["id"])) > MAX_RENDERER_BYTES:
-                greedy = True
-                with contextlib.suppress(OSError):
-                    os.kill(int(process["id"]), signal.SIGKILL)
-        return greedy
+    async def greedy_renderers(self) -> list[int]:
+        """Process ids of renderers over the memory limit."""
+        pids = [int(p["id"]) for p in await self._processes() if p["type"] == "renderer"]
+        return [pid for pid in pids if _resident(pid) > MAX_RENDERER_BYTES]
 
     async def _shutdown(self) -> None:
         if self._next is not None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,13 +52,21 @@ MAX_POPUPS = 5
 MAX_STORM = 50
 MAX_ERRORS = 50
 MAX_LISTENERS = 2000
+MAX_ROOTS = 500
+CRASHED = "the page crashed"
+GREEDY = "the page took more than 1.5 GB of memory"
 #: Events that a person causes; an element that listens to one of them is interactive.
 _PERSONS = re.compile(
     r"click|dblclick|pointer\w+|mouse\w+|touch\w+|key\w+|input|change|submit"
     r"|drag\w*|drop|wheel"
 )
+#: What the protocol says when it is asked about a document that is no more.
+_NO_DOCUMENT = re.compile(
+    r"Cannot find (context|object|execution)|context was destroyed|No node with given id"
+    r"|Could not find node|Node with given id|does not belong to the document"
+)
 #: A click that hits nothing it was aimed at (the element moved) is tried again.
-AIMS = 3
+AIMS = 25
 
 
 class BadStep(Exception):
@@ -138,6 +148,7 @@ class AppReport:
     loaded: bool = False
     finished: bool = False
     fault: str | None = None
+    crashes: int = 0
     errors: list[str] = field(default_factory=list)
     console: list[str] = field(default_factory=list)
     payloads: list[Payload] = field(default_factory=list)
@@ -162,7 +173,10 @@ class AppReport:
 def run_app(
     engine: BrowserEngine, job: AppJob, *, evidence: Callable[[AppReport], bool]
 ) -> AppReport:
-    """Run *job* on a fresh page of *engine*.
+    """Run *job* on a fresh page of *engine*; once more when the page crashes.
+
+    A page that makes Chromium crash does so again, and fails; a crash that does not come again was
+    Chromium's own.
 
     Parameters
     ----------
@@ -178,6 +192,16 @@ def run_app(
     HarnessError
         The browser (not the page) failed.
     """
+    report = _run_once(engine, job, evidence)
+    if report.fault == CRASHED:
+        report = _run_once(engine, job, evidence)
+        report.crashes = 2 if report.fault == CRASHED else 1
+    return report
+
+
+def _run_once(
+    engine: BrowserEngine, job: AppJob, evidence: Callable[[AppReport], bool]
+) -> AppReport:
     bad: list[Exception] = []
 
     async def work(stage: Stage) -> AppReport:
@@ -208,6 +232,7 @@ class _Run:
             strings=[False] * len(job.strings), selectors=[False] * len(job.selectors)
         )
         self._broken = asyncio.Event()
+        self._greedy = False
         self._deadline = time.monotonic() + TOTAL_S * job.scale
         self._answer = ANSWER_S * max(job.scale, 0.2)
         self._begun = False
@@ -259,7 +284,12 @@ class _Run:
             await self._loaded_after_all(limit, never)
         if self.stage.probe_context is None or self.stage.control is None:
             raise _Fault("the page replaced itself while loading")
-        await self._probe("0", never)  # the main thread answers
+        try:
+            await self._probe("0", never)  # the main thread answers
+        except (_Fault, _Done):
+            raise
+        except Exception:  # Playwright's: the document was replaced just now
+            await self._loaded_after_all(limit, never)
 
     async def _loaded_after_all(self, limit: float, never: str) -> None:
         """A page that tried to go elsewhere while loading counts once it has settled down."""
@@ -460,16 +490,22 @@ class _Run:
     async def _count_with_listeners(self) -> int:
         """Count again, with the elements that only listen: the inspector sees all listeners."""
         send, world = self.stage.cdp.send, self.stage.probe_context
-        document = await self._guard(
-            send("Runtime.evaluate", {"expression": "document", "contextId": world}), self._answer
-        )
-        query = {"objectId": document["result"]["objectId"], "depth": -1, "pierce": True}
-        answer = await self._guard(send("DOMDebugger.getEventListeners", query), self._answer)
-        nodes = dict.fromkeys(
-            listener["backendNodeId"]
-            for listener in answer["listeners"]
-            if "backendNodeId" in listener and _PERSONS.fullmatch(listener["type"])
-        )
+        nodes: dict[int, None] = {}
+        # root by root, in the page's own world: with "pierce", which reports shadow trees and all
+        # worlds at once, Chromium crashes now and then
+        for number in range(min(await self._probe("__ab.roots()"), MAX_ROOTS)):
+            root: dict[str, Any] = {"expression": f"__ab.root({number})", "contextId": world}
+            for method, key in (("Runtime.evaluate", "result"), ("DOM.describeNode", "node")):
+                root = (await self._guard(send(method, root), self._answer))[key]
+                root = {k: root[k] for k in ("objectId", "backendNodeId") if k in root}
+            found = await self._guard(send("DOM.resolveNode", root), self._answer)
+            query = {"objectId": found["object"]["objectId"], "depth": -1}
+            answer = await self._guard(send("DOMDebugger.getEventListeners", query), self._answer)
+            nodes |= dict.fromkeys(
+                listener["backendNodeId"]
+                for listener in answer["listeners"]
+                if "backendNodeId" in listener and _PERSONS.fullmatch(listener["type"])
+            )
         resolving = [
             send("DOM.resolveNode", {"backendNodeId": node, "executionContextId": world})
             for node in list(nodes)[:MAX_LISTENERS]
@@ -557,7 +593,7 @@ class _Run:
             if report.popups > MAX_STORM:
                 self._break(f"the page opened more than {MAX_STORM} popups")
         elif kind == "crash":
-            self._break("the page crashed")
+            self._break(GREEDY if self._greedy else CRASHED)
         elif kind == "close":
             self._break("the page closed itself")
 
@@ -614,8 +650,9 @@ class _Run:
         while True:
             await asyncio.sleep(1.0)
             with contextlib.suppress(Exception):
-                if await self.engine.end_greedy_renderers():
-                    self._break("the page took more than 1.5 GB of memory")
+                for pid in await self.engine.greedy_renderers():
+                    self._greedy = True  # to blame if our page goes down with it
+                    os.kill(pid, signal.SIGKILL)
 
     # -- asking the page ------------------------------------------------------------------------
 
@@ -661,6 +698,8 @@ class _Run:
         await self._check_fault()
         if self._gone:
             raise _Done
+        if _NO_DOCUMENT.search(str(error)):
+            raise _Fault("the page replaced itself")
 
     async def _probe(
         self,

@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_agentbench.model import Usage
 
-__all__ = ["ToolCall", "Transcript", "assistant", "user"]
+__all__ = ["ToolCall", "Transcript", "assistant", "text_part", "tool_call", "user"]
 
 Event = Mapping[str, Any]
 

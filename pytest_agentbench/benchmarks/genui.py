@@ -541,6 +541,7 @@ def _details(spec: Spec, report: AppReport) -> dict[str, Any]:
         "payloads": len(report.payloads),
         "dialogs": len(report.dialogs),
         "popups": report.popups,
+        "crashes": report.crashes,
         "navigated_to": [one_line(url, 120) for url in report.left_for[:5]],
         "browser": report.browser,
     }

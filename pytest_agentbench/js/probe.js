@@ -180,6 +180,7 @@
   };
   let aimed = null;
   let events = 0;
+  let pressed = false;
   let landed = false;
   const watch = (event) => {
     events += 1;
@@ -187,21 +188,34 @@
     // an element that took the place of the one aimed at is as good to a person
     const { element, via, selector } = aimed;
     for (const node of event.composedPath()) {
-      if (node === element || node === via || (node instanceof Element && node.matches(selector))) landed = true;
+      if (node === element || node === via || (node instanceof Element && node.matches(selector))) {
+        pressed = true;
+        if (event.type === "click") landed = true;
+      }
     }
+  };
+  // the button went down on it, but it ran away before the button went up
+  const ranAway = () => {
+    const { element, via, point } = aimed;
+    const there = document.elementFromPoint(point.x, point.y);
+    return element.isConnected && !(there && (contains(element, there) || (via && contains(via, there))));
   };
   for (const type of ["mousedown", "click"]) addEventListener(type, watch, { capture: true });
   const aim = (selector, found) => {
     if (!found.point) return { reason: found.reason };
     aimed = { ...found, selector };
     events = 0;
-    landed = false;
+    pressed = landed = false;
     clicked.add(found.element);
     for (const sign of signs(found.element)) places.add(sign);
     return { x: found.point.x, y: found.point.y };
   };
 
+  let kept = [];
   globalThis.__ab = {
+    // the document and all open shadow roots: how many, then one after the other
+    roots: () => (kept = roots()).length,
+    root: (number) => kept[number],
     look: ({ strings, selectors, count: wanted }) => ({
       strings: holds(strings),
       selectors: selectors.map((selector) => matches(selector).length > 0),
@@ -213,8 +227,8 @@
       return found.point ? {} : { reason: found.reason };
     },
     aim: (selector) => aim(selector, locate(selector)),
-    // false only when mouse events came and none of them reached what was aimed at
-    landed: () => landed || events === 0,
+    // false only when mouse events came and made no click on what was aimed at
+    landed: () => landed || events === 0 || (pressed && !ranAway()),
     // the next match that was not clicked yet: first one at a place and with a text of its own
     next: (selector) => {
       let second = null;

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_agentbench import microapp
 from pytest_agentbench.benchmark import Tools
 from pytest_agentbench.benchmarks.genui import TOOL, GenUI, app_html
 from pytest_agentbench.browser import BrowserEngine
@@ -702,6 +703,40 @@ def test_a_renderer_that_dies_costs_its_trial_only(engine: BrowserEngine, graded
 
     assert "crashed" in " ".join(c.message for c in found.checks)
     assert failed(graded(SEND)) == []
+
+
+def test_memory_outside_the_heap_is_limited_too(graded: Judge) -> None:
+    body = """<script>
+    const kept = [];
+    setInterval(() => kept.push(new Uint8Array(256 * 1024 * 1024).fill(1)), 50);
+    </script>"""
+
+    found = graded(body, scale=1.0, steps=[{"action": "wait_for", "selector": ".never"}] * 3)
+
+    assert "the page took more than 1.5 GB of memory" in " ".join(c.message for c in found.checks)
+    assert failed(graded(SEND)) == []
+
+
+def test_a_crash_that_does_not_come_again_is_the_browsers(
+    graded: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = microapp._Run.play
+    crashes = iter((True, False, True, True))
+
+    async def unlucky(self: microapp._Run) -> None:
+        if next(crashes):
+            self.report.fault = microapp.CRASHED
+        else:
+            await play(self)
+
+    monkeypatch.setattr(microapp._Run, "play", unlucky)
+
+    once, twice = graded(SEND), graded(SEND)
+
+    assert failed(once) == []
+    assert once.details["crashes"] == 1
+    assert failed(twice) != []
+    assert twice.details["crashes"] == 2
 
 
 def test_a_browser_that_dies_is_started_again(engine: BrowserEngine, graded: Judge) -> None:
