@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class usage_error:  # noqa: N801  (reads as a statement)
 class BenchRun:
     """A run in one process: settings, plan, agents, resources.
 
-    ``select`` are the node ids that the command line names; ``out`` is the run directory.
+    ``select`` are the node ids that the command line names; ``out`` is the run directory;
+    ``overridden`` says whether a fixture of the user's stands in for the default agent.
     """
 
     config: pytest.Config
@@ -64,6 +66,7 @@ class BenchRun:
     run_id: str
     out: Path
     select: tuple[str, ...] = ()
+    overridden: bool = False
     agents: dict[str, Agent] = field(default_factory=dict)
     _marked: set[str] = field(default_factory=set)
 
@@ -137,7 +140,11 @@ def existing_run(config: pytest.Config) -> BenchRun | None:
 
 
 def _make_run(config: pytest.Config) -> BenchRun:
-    settings = Settings.read(lambda dest: getattr(config.option, dest, None), config.getini)
+    settings = Settings.read(
+        lambda dest: getattr(config.option, dest, None),
+        config.getini,
+        base=config.inipath.parent if config.inipath is not None else None,
+    )
     given = config.hook.pytest_agentbench_benchmarks(config=config)
     registry = Registry(
         (benchmark for result in given for benchmark in result or ()),
@@ -217,8 +224,9 @@ def _check_selectors(run: BenchRun) -> None:
 
 
 def _is_ours(arg: str, names: tuple[str, ...], base: Path) -> bool:
-    head = arg.partition("::")[0]
-    return head in names and not (base / head).exists()
+    head, colons, _ = arg.partition("::")
+    # a directory of that name has no "::" behind it
+    return head in names and (bool(colons) or not (base / head).exists())
 
 
 def collect_suites(session: pytest.Session) -> Iterator[Suite]:
@@ -277,6 +285,7 @@ def check_default_agent(session: pytest.Session) -> None:
         return
     found = session._fixturemanager.getfixturedefs("bench_agent", session)
     if found and found[-1].func.__module__ != "pytest_agentbench.fixtures":
+        run.overridden = True
         return
     with usage_error():
         for name in run.settings.benchmarks:
@@ -319,8 +328,9 @@ class TrialItem(pytest.Function):
             self.bench = None
         super().teardown()
 
-    def reportinfo(self) -> tuple[Path, None, str]:
-        return self.config.rootpath / self.parent.name, None, self.name  # type: ignore[union-attr]
+    def reportinfo(self) -> tuple[Path, int, str]:
+        # a line, for reports of skipped items
+        return self.config.rootpath / self.parent.name, 0, self.name  # type: ignore[union-attr]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if not isinstance(excinfo.value, GradeFailed | AgentBenchError):
@@ -373,7 +383,8 @@ class Bench:
     def __init__(self, item: pytest.Item, run: BenchRun, trial: TrialId, agent: Agent) -> None:
         self._item = item
         self._machine = run.trial(trial)
-        self._machine.directory = run.directory(trial, agent.name, _own_test(item))
+        if RECORD not in item.stash:  # run again by another plugin: the first result is kept
+            self._machine.directory = run.directory(trial, agent.name, _own_test(item))
         self._run = run
         self.agent = agent
         #: Number of the trial, from 1.
@@ -394,8 +405,7 @@ class Bench:
     @property
     def directory(self) -> Path:
         """Where the trial's evidence goes."""
-        assert self._machine.directory is not None
-        return self._machine.directory
+        return self._run.directory(self._item.stash[TRIAL], self.agent.name, _own_test(self._item))
 
     @property
     def app(self) -> str | None:
@@ -412,8 +422,10 @@ class Bench:
         __tracebackhide__ = True
         if self.record is None:
             self.record = self._machine.run(self.agent)
+            first = RECORD not in self._item.stash
             self._item.stash[RECORD] = (self.record, self._machine.text)
-            self._item.user_properties.extend(_properties(self.record))
+            if first:
+                self._item.user_properties.extend(_properties(self.record))
         if self.record.verdict == "skip":
             pytest.skip(self.record.reason)
         if self.record.verdict == "error":
@@ -464,6 +476,8 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if mark is None:
         return
     if "bench" not in metafunc.fixturenames:
+        if mark not in metafunc.definition.own_markers:
+            return  # the mark of a class or a module, some of whose tests are of another kind
         pytest.fail(
             f"{metafunc.definition.nodeid}: @pytest.mark.bench needs the fixture 'bench' in the "
             "test's arguments",
@@ -471,7 +485,8 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         )
     unknown = mark.kwargs.keys() - {"trials"}
     trials = mark.kwargs.get("trials")
-    if len(mark.args) != 1 or unknown or not (trials is None or _is_count(trials)):
+    named = len(mark.args) == 1 and isinstance(mark.args[0], str)
+    if not named or unknown or not (trials is None or _is_count(trials)):
         pytest.fail(
             f"{metafunc.definition.nodeid}: expected @pytest.mark.bench(NAME, trials=K), with K a "
             f"whole number from 1, got arguments {mark.args} and {dict(mark.kwargs)}",
@@ -501,6 +516,32 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+def share_own_tests(session: pytest.Session) -> None:
+    """In a worker: leave for the controller what users' own tests are trials of."""
+    given = getattr(session.config, "workerinput", None)
+    if given is None:
+        return
+    found = {
+        item.nodeid: asdict(trial)
+        for item in session.items
+        if not isinstance(item, TrialItem) and (trial := expected(item)) is not None
+    }
+    if found:
+        spool = Path(worker_input(session.config)["spool"])
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = spool / f"{given['workerid']}.partial"
+        partial.write_text(json.dumps(found), encoding="ascii")
+        partial.replace(spool / f"{given['workerid']}.tests")
+
+
+def read_own_tests(config: pytest.Config) -> Iterator[tuple[str, Expected]]:
+    """In the controller: what users' own tests are trials of, by node id."""
+    for path in sorted(Path(worker_input(config)["spool"]).glob("*.tests")):
+        for nodeid, fields in json.loads(path.read_text(encoding="ascii")).items():
+            groups = tuple((column, value) for column, value in fields["groups"])
+            yield nodeid, Expected(**{**fields, "groups": groups})
+
+
 def expected(item: pytest.Item) -> Expected | None:
     """What *item* is a trial of, as the summary counts it."""
     trial = item.stash.get(TRIAL, None)
@@ -517,11 +558,13 @@ def _own_test(item: pytest.Item) -> str | None:
     """The node id of a user's own test, without task and trial but with its other parameters."""
     if isinstance(item, TrialItem):
         return None
-    name, _, params = item.nodeid.partition("[")
+    name = item.nodeid.partition("[")[0]
     run, trial = bench_run(item.config), item.stash[TRIAL]
     ours = _param_id(trial, several=len(run.agent_names) > 1)
-    others = params.removesuffix("]").replace(ours, "", 1).replace("--", "-").strip("-")
-    return f"{name}[{others}]" if others else name
+    others = list(item.callspec._idlist)  # type: ignore[attr-defined]
+    if ours in others:
+        others.remove(ours)
+    return f"{name}[{'-'.join(others)}]" if others else name
 
 
 def _param_id(trial: TrialId, *, several: bool) -> str:

@@ -283,5 +283,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         # subclasses (numpy.float64, IntEnum) would not survive every serialiser
         return plain(float(value)) if isinstance(value, float) else int(value)
-    item = getattr(value, "item", None)  # a numpy scalar
-    return plain(item()) if callable(item) and not isinstance(value, str | bytes) else str(value)
+    convert = getattr(value, "tolist", None)  # numpy's scalars and arrays
+    return plain(convert()) if callable(convert) else str(value)

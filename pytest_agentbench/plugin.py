@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,6 @@ from pytest_agentbench.fixtures import (
 from pytest_agentbench.settings import OPTIONS, wanted
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
     from pytest_agentbench.reporting import Reporter
@@ -91,7 +91,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Never collect from a run directory: what is in there was written by agents."""
-    return True if collection_path.name == ".agentbench" else None
+    written = (collection_path / name for name in ("trials.jsonl", "run.json"))
+    return True if collection_path.name == ".agentbench" or all(map(Path.exists, written)) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -144,10 +145,11 @@ class _Switch:
         if live is not None:
             live.check_default_agent(session)
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         live = _live()
         if live is not None and any(live.expected(item) for item in session.items):
+            live.share_own_tests(session)
             reporter = self.report()
             if reporter is not None:
                 reporter.collected(session.items)
@@ -159,10 +161,8 @@ class _Switch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if self.reporter is not None or hasattr(report, "agentbench_trial"):
-            reporter = self.report()
-            if reporter is not None:
-                reporter.logreport(report)
+        if self.reporter is not None:
+            self.reporter.logreport(report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -195,8 +195,13 @@ class _XdistSwitch:
         node.workerinput[KEY] = worker_input(self.switch.config)
 
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        if self.switch.reporter is not None:
-            self.switch.reporter.collected_by_worker(ids)
+        from pytest_agentbench.handover import worker_input
+
+        spool = Path(worker_input(self.switch.config)["spool"])
+        if self.switch.reporter is not None or any(spool.glob("*.tests")):
+            reporter = self.switch.report()
+            if reporter is not None:
+                reporter.collected_by_worker(ids)
 
 
 def _live() -> ModuleType | None:

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,10 +21,11 @@ from pytest_agentbench.collection import (
     bench_run,
     expected,
     expected_by_nodeid,
+    read_own_tests,
     told,
     usage_error,
 )
-from pytest_agentbench.errors import AgentBenchError
+from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
@@ -45,19 +46,19 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
     trial = expected(item)
     if trial is None:
         return
+    if call.excinfo is not None and isinstance(call.excinfo.value, GradeFailed):
+        report.longrepr = told(call.excinfo)
     if call.excinfo is not None and isinstance(call.excinfo.value, AgentBenchError):
         report.longrepr = told(call.excinfo)
         if call.when == "call":
             # a user's test runs the trial in its call; the harness's trouble is an error there too
             report.when = "setup"
-    if call.when == "setup" and not isinstance(item, TrialItem):
-        # the controller knows the plan of --bench, but not what a user's test is a trial of
-        report.agentbench_trial = json.dumps(asdict(trial))  # type: ignore[attr-defined]
     if call.when == "teardown" or RECORD not in item.stash:
         return
     record, text = item.stash[RECORD]
-    if call.when == "call" and report.failed and record.passed:
-        why = call.excinfo.exconly(tryshort=True) if call.excinfo is not None else "it failed"
+    # an expected failure is a failure too; a strict one that did not come is none of the agent's
+    if call.when == "call" and record.passed and call.excinfo is not None:
+        why = call.excinfo.exconly(tryshort=True)
         if isinstance(item, TrialItem):
             # our own call only asserts the verdict: something else went wrong around it
             record = record.replace(verdict="error", score=None, reason=one_line(why, 500))
@@ -119,7 +120,13 @@ class Reporter:
                 self.expected[item.nodeid] = trial
 
     def collected_by_worker(self, ids: Sequence[str]) -> None:
-        """Note which trials were selected, by the node ids that a worker collected."""
+        """Note which trials were selected, by the node ids that a worker collected.
+
+        The controller knows the plan of ``--bench``; what users' own tests are trials of, the
+        workers have left for it.
+        """
+        for nodeid, trial in read_own_tests(self.config):
+            self.expected.setdefault(nodeid, trial)
         if self._catalog is None:
             self._catalog = expected_by_nodeid(self.run)
         for nodeid in ids:
@@ -129,7 +136,7 @@ class Reporter:
 
     def start(self) -> None:
         """Create the run directory; called when the first trial is about to run."""
-        if not self._started and self.expected:
+        if not self._started and self.expected and not _runs_nothing(self.config):
             self._started = True
             with usage_error():
                 self.log.start(self._run_json(complete=False))
@@ -139,11 +146,6 @@ class Reporter:
     def logreport(self, report: pytest.TestReport) -> None:
         """Take a record off a report; a trial that ended without one is an error."""
         nodeid = report.nodeid
-        told = getattr(report, "agentbench_trial", None)
-        if told is not None:
-            fields = json.loads(told)
-            groups = tuple((column, value) for column, value in fields["groups"])
-            self.expected.setdefault(nodeid, Expected(**{**fields, "groups": groups}))
         trial = self.expected.get(nodeid)
         if trial is None:
             return
@@ -161,9 +163,14 @@ class Reporter:
             lost = _lost(trial, "error", _text(report, "the worker died"))
         elif report.failed and report.when == "setup":
             lost = _lost(trial, "error", _text(report, "the setup failed"))
-        elif report.skipped and report.when == "setup":
+        elif report.skipped and report.when in ("setup", "call"):
             lost = _lost(trial, "skip", _text(report, "skipped"))
+        elif report.failed and report.when == "call":
+            # a user's test that failed before it ran the trial
+            lost = _lost(trial, "fail", _text(report, "the test failed"))
         if lost is not None:
+            if nodeid in self.records:
+                return  # it has its result, and something else skipped or failed around it
             self._unnamed.append((nodeid, trial, lost))
             if self.run.settings.agent_given or (trial.suite, trial.agent) in self._names:
                 self._name_lost()
@@ -172,8 +179,21 @@ class Reporter:
         """Add the records of lost trials, under the name that their agent goes by."""
         lost, self._unnamed = self._unnamed, []
         for nodeid, trial, record in lost:
-            named = record.replace(agent=self._names.get((trial.suite, trial.agent), trial.agent))
+            named = record.replace(agent=self._name(trial))
             self._add(nodeid, named, named.to_text())
+
+    def _name(self, trial: Expected) -> str:
+        """What the agent of *trial* is called, as far as is known."""
+        default = "bench_agent" if self.run.overridden else trial.agent
+        return self._names.get((trial.suite, trial.agent), default)
+
+    def _guarded(self, what: str, step: Callable[[], Any]) -> Any:
+        """*step()*; what others' code raises in it turns the run red, and loses nothing."""
+        try:
+            return step()
+        except Exception as error:
+            self.trouble = self.trouble or f"{what}: {type(error).__name__}: {one_line(str(error))}"
+            return None
 
     def _add(self, nodeid: str, record: TrialRecord, text: str) -> None:
         if nodeid in self.records:
@@ -184,18 +204,21 @@ class Reporter:
             self.log.append(text)
         except OSError as error:  # a full disk must not end the run
             self.trouble = self.trouble or f"records are missing in trials.jsonl: {error}"
-        self.config.hook.pytest_agentbench_trial_finished(config=self.config, record=record)
+        hook = self.config.hook.pytest_agentbench_trial_finished
+        self._guarded(
+            "pytest_agentbench_trial_finished", lambda: hook(config=self.config, record=record)
+        )
 
     # -- after ----------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Compute the numbers, add them to the JUnit suite, complete the run directory."""
         run = self.run
-        if self.config.option.collectonly:
+        if _runs_nothing(self.config):
             return
         self._name_lost()
         self.expected = {
-            nodeid: replace(trial, agent=self._names.get((trial.suite, trial.agent), trial.agent))
+            nodeid: replace(trial, agent=self._name(trial))
             for nodeid, trial in self.expected.items()
         }
         self.summaries = summarize(
@@ -215,28 +238,32 @@ class Reporter:
             return
         for name, value in suite_properties(self.summaries):
             _junit_property(self.config, name, value)
-        self.config.hook.pytest_agentbench_summary(config=self.config, summary=self.summaries)
+        hook = self.config.hook.pytest_agentbench_summary
+        self._guarded(
+            "pytest_agentbench_summary",
+            lambda: hook(config=self.config, summary=self.summaries),
+        )
 
     def _extras(self, name: str, records: Sequence[TrialRecord]) -> Mapping[str, float]:
-        return self.run.plan.load(name).benchmark.headlines(records)
+        benchmark = self.run.plan.load(name).benchmark
+        return self._guarded(f"headlines of {name}", lambda: benchmark.headlines(records)) or {}
 
     def terminal_summary(self, terminal: Any) -> None:
         """The section at the end of the terminal's output."""
         option = self.config.option
-        if option.collectonly or getattr(option, "no_summary", False):
+        if _runs_nothing(self.config) or getattr(option, "no_summary", False):
             return
         verbosity = self.config.get_verbosity()
-        if verbosity < 0:
-            for summary in self.summaries:
-                terminal.write_line(brief_line(summary))
-            return
         if not self.expected and not self.run.active:
             return
-        terminal.write_sep("=", "agentbench")
+        if verbosity >= 0:
+            terminal.write_sep("=", "agentbench")
         for name, loaded in self.run.plan.loaded.items():
             if not loaded.tasks:
                 terminal.write_line(f"{name}: {loaded.dataset.source} has no rows: nothing to run")
-        for summary in self.summaries:
+        for summary in self.summaries if verbosity < 0 else ():
+            terminal.write_line(brief_line(summary))
+        for summary in self.summaries if verbosity >= 0 else ():
             for line in summary_lines(
                 summary, verbose=verbosity > 0, judge=self.run.settings.judge
             ):
@@ -247,7 +274,7 @@ class Reporter:
             )
         if self.trouble:
             terminal.write_line(f"ERROR: {self.trouble}")
-        if self._started:
+        if self._started and verbosity >= 0:
             terminal.write_line(f"run directory: {_relative(self.config, self.run.out)}")
 
     # -- files ----------------------------------------------------------------------------------
@@ -288,6 +315,12 @@ class Reporter:
             "reported": len(self.records),
             "suites": [summary.to_json() for summary in self.summaries],
         }
+
+
+def _runs_nothing(config: pytest.Config) -> bool:
+    """Whether pytest only shows something: tests, fixtures, plans."""
+    names = ("collectonly", "setuponly", "setupplan", "showfixtures", "show_fixtures_per_test")
+    return any(getattr(config.option, name, False) for name in names)
 
 
 def _lost(trial: Expected, verdict: Any, reason: str) -> TrialRecord:

@@ -52,10 +52,9 @@ class RunLog:
     def start(self, header: Mapping[str, Any]) -> None:
         """Create the directory, with ``run.json`` and a ``.gitignore`` of its own."""
         try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            ignore = self.out / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n", encoding="ascii")
+            if not self.out.exists():  # else it may be the user's own directory
+                self.out.mkdir(parents=True, exist_ok=True)
+                (self.out / ".gitignore").write_text("*\n", encoding="ascii")
             write_json(self.out / "run.json", header)
             # "x": of two runs that start in one directory, the second one stops here
             self._file = (self.out / "trials.jsonl").open("x", encoding="ascii")

@@ -140,9 +140,20 @@ class Trial:
         run: AgentRun | None = None
         grade: Grade | None = None
         verdict: Verdict
+        usage = Usage()
+        stage = "the row"
         try:
+            _ = self.task
+            stage = "preparing the workspace"
+            self._prepare()
+            stage = "the agent's adapter"
             run = self._timed("agent", lambda: self._run_agent(agent))
             self.transcript = run.transcript
+            if self._workspace is not None:
+                self._workspace.settle()
+            stage = "the transcript"
+            usage = run.transcript.usage()
+            stage = "the grader"
             grade = self._timed("grade", lambda: self._grade(run))
             verdict, reason = self._decide(run, grade)
         except SkipTrial as skip:
@@ -150,8 +161,7 @@ class Trial:
         except AgentBenchError as error:
             verdict, reason = "error", str(error)
         except Exception as error:
-            where = "agent" if run is None else "grader"
-            verdict, reason = "error", f"{where} crashed: {type(error).__name__}: {error}"
+            verdict, reason = "error", f"{stage}: {type(error).__name__}: {error}"
         record = TrialRecord(
             benchmark=self.benchmark.name,
             task_id=self.ref.id or self.ref.slug,
@@ -167,7 +177,7 @@ class Trial:
             grade_s=round(self._clock.get("grade", 0.0), 4),
             duration_s=round(time.perf_counter() - begin, 4),
             row_sha256=self.ref.row_sha256,
-            usage=run.transcript.usage() if run is not None else Usage(),
+            usage=usage,
             details={
                 "slug": self.ref.slug,
                 "groups": dict(self.ref.groups),
@@ -193,10 +203,13 @@ class Trial:
         finally:
             self._clock[name] = time.perf_counter() - begin
 
+    def _prepare(self) -> None:
+        """Make the workspace if it has files: broken ones are told before the agent runs."""
+        if type(self.benchmark).prepare is not Benchmark.prepare:
+            _ = self.workspace
+
     def _run_agent(self, agent: Agent) -> AgentRun:
         task = self.task
-        if type(self.benchmark).prepare is not Benchmark.prepare:
-            self.workspace  # noqa: B018  (a row whose files are broken is told before the agent runs)
         return agent.run(
             Call(
                 task=self.agent_task,
@@ -276,7 +289,7 @@ class Trial:
             self.text = record.to_text()
             files["record.json"] = self.text.encode("ascii")
             write_files(os.fspath(self.directory), files)
-        except OSError as error:
+        except Exception as error:
             # the verdict is known all the same
             lost = f"could not be written to {self.directory}: {error}"
             record = record.replace(details={**record.details, "files": [], "evidence": lost})
@@ -297,6 +310,10 @@ def write_files(directory: str, files: Mapping[str, bytes]) -> None:
         except FileExistsError:
             pass
     for name, data in files.items():
+        if "/" in name:
+            if ".." in name.split("/") or name.startswith("/"):
+                raise ValueError(f"the evidence {name!r} would leave the trial's directory")
+            os.makedirs(os.path.dirname(f"{directory}/{name}"), exist_ok=True)
         fd = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             left = memoryview(data)
@@ -326,4 +343,4 @@ def failure_text(record: TrialRecord) -> str:
             if n in record.details.get("files", ())
         ]
         lines.append(f"  evidence: {record.details['directory']} ({', '.join(shown)})")
-    return "\n".join(lines)
+    return clean("\n".join(lines))  # ids and names are anybody's

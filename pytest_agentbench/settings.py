@@ -116,6 +116,7 @@ class Settings:
         option: Callable[[str], Any],
         ini: Callable[[str], Any],
         environ: Mapping[str, str] | None = None,
+        base: Path | None = None,
     ) -> Settings:
         """Read every option of :data:`OPTIONS`.
 
@@ -126,6 +127,8 @@ class Settings:
             empty list when absent) by :attr:`Option.dest`.
         environ
             Environment; :data:`os.environ` by default.
+        base
+            The ini file's directory, to which paths in it are relative.
 
         Raises
         ------
@@ -136,14 +139,26 @@ class Settings:
         raw: dict[str, _Value] = {}
         for opt in OPTIONS:
             given = option(opt.dest)
-            if given:
+            if given is not None:
                 raw[opt.name] = _Value(opt.flag, list(given) if opt.many else [given])
             elif env.get(opt.env):
                 raw[opt.name] = _Value(opt.env, _split(env[opt.env], opt.many))
             elif ini(opt.dest):
                 value = ini(opt.dest)
-                raw[opt.name] = _Value(opt.dest, list(value) if opt.many else [value])
+                texts = list(value) if opt.many else [value]
+                if base is not None and opt.name in ("data", "out"):
+                    texts = [_rebased(text, base, new=opt.name == "out") for text in texts]
+                raw[opt.name] = _Value(opt.dest, texts)
         return cls(**_parse(raw))
+
+
+def _rebased(text: str, base: Path, *, new: bool) -> str:
+    """A path of the ini file as an absolute one; what is no path there stays as it is."""
+    name, source = _named(text)
+    path = base / Path(source).expanduser()
+    if not (source and (new or path.exists())):
+        return text
+    return f"{name}={path}" if name else str(path)
 
 
 class _Value(NamedTuple):
@@ -194,6 +209,8 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
     for name, value in raw.items():
         if name == "":
             out["benchmarks"] = _benchmarks(value)
+        elif name in ("data", "agent", "out") and not all(t.strip() for t in value.texts):
+            raise ConfigError(f"{value.where}: expected a value, got nothing")
         elif name == "data":
             out["data"] = tuple(_named(text) for text in value.texts)
         elif name == "agent":

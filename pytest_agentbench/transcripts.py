@@ -66,11 +66,12 @@ class Transcript:
             *value* is neither a transcript, a text, nor a list of events.
         """
         if isinstance(value, Transcript):
-            return value
+            # as it will be stored: what JSON cannot carry is told here, as the agent's mistake
+            return cls.from_jsonl(value.to_jsonl())
         if isinstance(value, str):
             return cls.from_answer(prompt, value)
         if isinstance(value, Sequence) and all(isinstance(item, Mapping) for item in value):
-            return cls.from_events(value)
+            return cls.from_jsonl(cls.from_events(value).to_jsonl())
         raise TypeError(
             f"an agent returns a Transcript, a str, or a list of events, not {type(value).__name__}"
         )
@@ -124,7 +125,7 @@ class Transcript:
                 "cost": cost.get("total") if isinstance(cost, Mapping) else cost,
             }
             for key, amount in amounts.items():
-                if isinstance(amount, int | float) and not isinstance(amount, bool):
+                if _is_amount(amount):
                     seen[key] = seen.get(key, 0) + amount
         if not requests:
             return Usage()
@@ -140,6 +141,13 @@ class Transcript:
     def to_jsonl(self) -> str:
         """One event a line, pure ASCII, so that any text in it survives any encoding."""
         return "".join(json.dumps(event, default=str) + "\n" for event in self.events)
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether *value* is a number that can be added up: what an agent reports may be anything."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value < 1e15
 
 
 def user(prompt: str) -> dict[str, Any]:

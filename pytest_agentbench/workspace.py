@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -92,6 +93,14 @@ class Workspace:
             ),
         )
 
+    def settle(self) -> None:
+        """After the agent: directories that it replaced by links or files are empty ones again."""
+        for path in (self.path, self.output):
+            if path.is_symlink() or not path.is_dir():
+                path.unlink(missing_ok=True)
+                self._root.mkdir(exist_ok=True)
+                path.mkdir()
+
     def remove(self) -> None:
         """Delete the directory; modes that the agent set do not hinder it."""
         remove_tree(self._root)
@@ -100,9 +109,11 @@ class Workspace:
 def remove_tree(root: Path) -> None:
     """Delete *root* and all in it, whatever the modes; a missing one is no error."""
 
+    top = os.fspath(root)
+
     def unlock(function: object, path: str, _: object) -> None:
-        parent = os.path.dirname(path)
-        for name in (parent, path):
+        # nothing above *root* is touched: it is not ours
+        for name in (os.path.dirname(path), path) if path != top else (path,):
             with contextlib.suppress(OSError):
                 if not os.path.islink(name):
                     os.chmod(name, 0o700)
@@ -112,8 +123,13 @@ def remove_tree(root: Path) -> None:
             else:
                 os.unlink(path)
 
-    if root.exists():
-        shutil.rmtree(root, onerror=unlock)
+    if os.path.islink(top):
+        root.unlink()
+    elif root.exists():
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(root, onerror=unlock)
+        if root.exists():  # deeper than Python goes
+            subprocess.run(["rm", "-rf", "--", top], check=False, capture_output=True)
 
 
 def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
@@ -126,7 +142,10 @@ def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
         except OSError:
             continue
         for entry in entries:
-            info = entry.stat(follow_symlinks=False)
+            try:
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # something still deletes, or the name is too long
             if stat.S_ISDIR(info.st_mode):
                 pending.append(Path(entry.path))
                 continue

@@ -128,15 +128,15 @@ def read_transcript(directory: Path, prompt: str, answer: str | None) -> Transcr
     """
 
     def text(name: str) -> str | None:
+        if directory.is_symlink():
+            return None
         data = read_regular(directory / name, MAX_TRANSCRIPT)
         return None if data is None else data.decode("utf-8", "replace")
 
     written = text("transcript.jsonl")
     if written is not None:
         return Transcript.from_jsonl(written)
-    if answer is None:
-        answer = text("response.txt") or ""
-    transcript = Transcript.from_answer(prompt, answer)
+    transcript = Transcript.from_answer(prompt, text("response.txt") or answer or "")
     app = text("app.html")
     if app is None:
         return transcript

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -18,7 +19,7 @@ from pytest_agentbench.text import clean, one_line, slug
 
 __all__ = ["CommandAgent", "run_command"]
 
-_PLACES = ("prompt", "task_file", "output_dir", "workspace")
+_PLACE = re.compile(r"\{(prompt|task_file|output_dir|workspace)\}")
 
 
 class CommandAgent(Agent):
@@ -68,8 +69,10 @@ def run_command(
     """Run *argv* for *call* and read what it left."""
     task_file = call.output.parent / "task.json"
     task_file.write_text(json.dumps(call.task.to_json()), encoding="ascii")
+    # a lone surrogate in a dataset has no encoding
+    prompt = call.task.prompt.encode("utf-8", "replace").decode()
     values = {
-        "prompt": call.task.prompt.replace("\0", ""),
+        "prompt": prompt.replace("\0", ""),
         "task_file": str(task_file),
         "output_dir": str(call.output),
         "workspace": str(call.workspace),
@@ -89,7 +92,7 @@ def run_command(
             [_fill(word, values) for word in argv],
             cwd=call.workspace,
             env=env,
-            stdin=call.task.prompt.encode("utf-8", "surrogateescape"),
+            stdin=prompt.encode(),
             timeout=call.time_limit_s,
         )
     except OSError as error:
@@ -97,6 +100,8 @@ def run_command(
     answer = done.stdout.decode("utf-8", "replace")
     log = done.stderr.decode("utf-8", "replace")
     transcript = read_transcript(call.output, call.task.prompt, answer.strip("\n"))
+    if done.truncated:
+        log += "\n[agentbench: what the agent printed was too long; the rest was dropped]"
     return AgentRun(transcript, _problem(done, call.time_limit_s), log)
 
 
@@ -122,10 +127,8 @@ def _signal_name(number: int) -> str:
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:
-    # not str.format: a command's own braces stay as they are
-    for name in _PLACES:
-        word = word.replace("{" + name + "}", values[name])
-    return word
+    # not str.format: a command's own braces stay as they are; in one go: so do the prompt's
+    return _PLACE.sub(lambda match: values[match[1]], word)
 
 
 def _absolute(word: str) -> str:

@@ -48,7 +48,7 @@ def import_attribute(option: str, spec: str) -> Any:
         found = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{option}: cannot load {'py:' + spec!r}: {type(error).__name__}: {error}"
         ) from error
