@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -62,6 +63,9 @@ WORLD = "agentbench"
 MAX_RENDERER_BYTES = 1536 * 1024 * 1024
 #: The app's document is served this often before a page that reloads itself is left alone.
 MAX_DOCUMENTS = 3
+#: A page that causes more messages than this is stopped, or the next one would wait for them.
+MAX_EVENTS = 20_000
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _START_S = 30.0
 _CLOSE_S = 5.0
 
@@ -96,6 +100,8 @@ class Stage:
     served: int = 0
     #: Requests under way.
     requests: int = 0
+    #: Messages that the page caused so far.
+    events: int = 0
     blocked: list[dict[str, str]] = field(default_factory=list)
     provided: list[str] = field(default_factory=list)
     #: Called for each event, in order: kind, then what belongs to it.
@@ -205,7 +211,7 @@ class BrowserEngine:
                     f"grading in the browser did not end in {timeout:.0f} s"
                 ) from None
             except Exception as error:
-                if attempt == 1 and not self._alive():
+                if attempt == 1 and not self.alive:
                     continue  # the browser itself was gone: that says nothing about the app
                 raise HarnessError(f"the browser failed: {_first_line(error)}") from error
             finally:
@@ -213,7 +219,9 @@ class BrowserEngine:
                 self._prepare()
         raise AssertionError("unreachable")
 
-    def _alive(self) -> bool:
+    @property
+    def alive(self) -> bool:
+        """Whether the browser runs."""
         return self._browser is not None and self._browser.is_connected()
 
     async def _take(self) -> Stage:
@@ -226,10 +234,10 @@ class BrowserEngine:
             except BrowserUnavailable:
                 raise
             except Exception:
-                if self._alive():
+                if self.alive:
                     raise
                 continue  # prepared on a browser that died meanwhile
-            if self._alive():
+            if self.alive:
                 return stage
         return await self._stage()
 
@@ -333,7 +341,9 @@ class BrowserEngine:
             if main and request.url == f"{ORIGIN}/" and request.method == "GET":
                 stage.served += 1
                 if stage.served <= MAX_DOCUMENTS:
-                    await route.fulfill(body=stage.html, content_type="text/html; charset=utf-8")
+                    # a lone surrogate has no encoding; a browser shows it like this
+                    html = _SURROGATES.sub("\ufffd", stage.html)
+                    await route.fulfill(body=html, content_type="text/html; charset=utf-8")
                 else:
                     stage.listener("reloads", None)
                     await route.abort("aborted")
@@ -424,11 +434,18 @@ def _listen(stage: Stage) -> None:
     """Connect the page's events to ``stage.listener``."""
     cdp, page = stage.cdp, stage.page
 
+    def count() -> None:
+        stage.events += 1
+        if stage.events == MAX_EVENTS:
+            stage.listener("flood", None)
+
     def on_binding(event: dict[str, Any]) -> None:
+        count()
         if event["name"] == stage.secret:
             stage.listener("bridge", event["payload"])
 
     def on_console_api(event: dict[str, Any]) -> None:
+        count()
         args = event["args"]
         if event["type"] == "debug" and args and args[0].get("value") == stage.secret:
             stage.control = args[1].get("objectId")
@@ -453,11 +470,12 @@ def _listen(stage: Stage) -> None:
         url, elsewhere = event["url"], event.get("disposition", "currentTab") != "currentTab"
         same = "#" in url and url.partition("#")[0] == stage.url.partition("#")[0]
         if event["frameId"] == stage.main_frame and not (
-            elsewhere or same or url.startswith(("javascript:", "mailto:", "tel:"))
+            elsewhere or same or url.startswith(("javascript:", "mailto:", "tel:", "sms:"))
         ):
             stage.listener("leave", url)
 
     def on_console(message: Any) -> None:
+        count()
         # the page's own console is replaced by the bridge: what comes here are workers' calls and
         # the browser's own lines, and only calls have arguments
         if message.type == "error" and message.args:
@@ -478,10 +496,10 @@ def _listen(stage: Stage) -> None:
                 await popup.close()
 
     def on_request(change: int) -> Callable[[Any], None]:
-        def count(_: Any) -> None:
+        def add(_: Any) -> None:
             stage.requests += change
 
-        return count
+        return add
 
     cdp.on("Runtime.bindingCalled", on_binding)
     cdp.on("Runtime.consoleAPICalled", on_console_api)

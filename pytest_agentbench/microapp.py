@@ -41,11 +41,17 @@ LOAD_S = 15.0
 MATCH_S = 5.0
 CALLBACK_S = 3.0
 BETWEEN_S = 1.0
+#: Less than that between extra clicks when nothing is pending.
+BETWEEN_LEAST_S = 0.25
 TOTAL_S = 60.0
 SETTLE_S = 0.8
 #: A page that does not answer for this long hangs.
 ANSWER_S = 5.0
 EVIDENCE_S = 5.0
+#: For validating all payloads of an app.
+VALIDATION_S = 10.0
+#: After a step, what it set off may take this long before the next one follows.
+BREATH_S = 0.5
 MAX_EXTRA_CLICKS = 25
 MAX_POPUPS = 5
 #: More dialogs or popups than this are a storm, which ends the trial at once.
@@ -54,11 +60,16 @@ MAX_ERRORS = 50
 MAX_LISTENERS = 2000
 MAX_ROOTS = 500
 CRASHED = "the page crashed"
+CLOSED = "the page closed itself"
 GREEDY = "the page took more than 1.5 GB of memory"
 #: Events that a person causes; an element that listens to one of them is interactive.
 _PERSONS = re.compile(
     r"click|dblclick|pointer\w+|mouse\w+|touch\w+|key\w+|input|change|submit"
     r"|drag\w*|drop|wheel"
+)
+#: The browser's own remark, which is no error of the page's.
+_RESIZE = re.compile(
+    r"ResizeObserver loop (completed with undelivered notifications|limit exceeded)\.?"
 )
 #: What the protocol says when it is asked about a document that is no more.
 _NO_DOCUMENT = re.compile(
@@ -97,8 +108,8 @@ class Step:
 class AppJob:
     """What to render, what to look for, what to do.
 
-    ``validate`` gives the problems of a payload (none: valid); ``None`` when no callback is
-    expected.
+    ``validate`` gives the problems of each of several payloads (none: valid) in a number of
+    seconds; ``None`` when no callback is expected.
     """
 
     html: str
@@ -106,7 +117,7 @@ class AppJob:
     selectors: tuple[str, ...] = ()
     min_count: int = 0
     steps: tuple[Step, ...] = ()
-    validate: Callable[[Any], list[str]] | None = None
+    validate: Callable[[Sequence[str], float], list[list[str]]] | None = None
     scale: float = 1.0
 
 
@@ -211,12 +222,16 @@ def _run_once(
         except (BadStep, SchemaError) as error:
             bad.append(error)
         else:
+            if run.report.fault in (CRASHED, CLOSED):
+                await asyncio.sleep(0.3)  # the news of the browser's own end may come later
+                if not engine.alive:
+                    raise RuntimeError("the browser died")
             if evidence(run.report):
                 await run.collect_evidence()
         return run.report
 
     # the app's own limit ends inside; what is on top is for evidence and a slow harness
-    report = engine.run(work, TOTAL_S * job.scale + 4 * EVIDENCE_S)
+    report = engine.run(work, TOTAL_S * job.scale + 2 * VALIDATION_S + 4 * EVIDENCE_S)
     if bad:
         raise bad[0]
     report.browser = engine.version
@@ -236,6 +251,7 @@ class _Run:
         self._deadline = time.monotonic() + TOTAL_S * job.scale
         self._answer = ANSWER_S * max(job.scale, 0.2)
         self._begun = False
+        self._validation_s = VALIDATION_S
         self._gone = False
         self._closing = False
         self._found: dict[str, Any] = {}
@@ -315,8 +331,6 @@ class _Run:
         result = StepResult(str(step), True)
         if step.action == "click":
             result.reason = await self._click(step.selector)
-            if not result.reason and step is not self.job.steps[-1]:
-                await self._control("quiet(0)")
             await self._look()
         else:
             result.reason = await self._find(f"__ab.find({_js(step.selector)})", step.selector)
@@ -324,26 +338,28 @@ class _Run:
                 await self._begin()
                 result.reason = await self._act(step, result)
         result.ok = not result.reason
+        if result.ok and step is not self.job.steps[-1]:
+            await self._control(f"quiet({BREATH_S * 1000:g})", BREATH_S)
+            await self._look()
         return result
 
     async def _press_on(self) -> None:
         """Wait for a valid payload; without one, click the remaining matches of the last click."""
         clicks = [step.selector for step in self.job.steps if step.action == "click"]
-        if await self._callback(CALLBACK_S) or not clicks:
+        if await self._callback(CALLBACK_S, least=BETWEEN_LEAST_S):
             return
-        while self.report.extra_clicks < MAX_EXTRA_CLICKS:
+        while clicks and self.report.extra_clicks < MAX_EXTRA_CLICKS:
             found = await self._probe(f"__ab.next({_js(clicks[-1])})")
             if "x" not in found:
                 break
             self.report.extra_clicks += 1
             await self._begin()
             await self._mouse(found["x"], found["y"])
-            valid = await self._callback(BETWEEN_S)
+            valid = await self._callback(BETWEEN_S, least=BETWEEN_LEAST_S)
             await self._look()
             if valid:
                 return
-        if self.report.extra_clicks:
-            await self._callback(CALLBACK_S - BETWEEN_S)
+        await self._callback(CALLBACK_S - BETWEEN_LEAST_S)
 
     async def _settle(self) -> None:
         """Listen for late errors, no longer than something can still happen."""
@@ -385,8 +401,11 @@ class _Run:
         What it gave is in ``self._found``; returned is the reason when there was no match.
         """
         self._found = await self._probe(expression)
-        if "reason" in self._found:
-            limit = MATCH_S * self.job.scale
+        end = time.monotonic() + MATCH_S * self.job.scale
+        while "reason" in self._found:  # again and again: what turns or fades comes and goes
+            limit = end - time.monotonic()
+            if limit <= 0:
+                break
             wait = f"__ab.wait({_js(selector)}, {limit * 1000:g})"
             self._found = await self._probe(wait, limit=limit + self._answer, await_promise=True)
             if "reason" not in self._found:
@@ -525,8 +544,12 @@ class _Run:
         counted = await self._guard(send("Runtime.callFunctionOn", call), self._answer)
         return int(counted["result"]["value"])
 
-    async def _callback(self, seconds: float) -> bool:
-        """Wait until a valid payload has come; false when none can come, or time is over."""
+    async def _callback(self, seconds: float, least: float | None = None) -> bool:
+        """Wait until a valid payload has come; false when time is over.
+
+        With *least*, also when nothing is pending after so many seconds.
+        """
+        least_ms = (seconds if least is None else least) * self.job.scale * 1000
         end = time.monotonic() + seconds * self.job.scale
         while True:
             await self._validate()
@@ -536,16 +559,27 @@ class _Run:
             if left <= 0 or self._gone:
                 return False
             before = len(self.report.payloads)
-            total = await self._control(f"payload({before}, {left * 1000:g})", left)
-            if total <= before and len(self.report.payloads) == before:
+            call = f"payload({before}, {left * 1000:g}, {least_ms:g})"
+            total = await self._control(call, left)
+            if total <= before:  # time is over
                 return False
 
     async def _validate(self) -> None:
         if self.job.validate is None:
             return
-        for payload in self.report.payloads:
-            if payload.problems is None:
-                payload.problems = await asyncio.to_thread(_problems, payload, self.job.validate)
+        new = [p for p in self.report.payloads if p.counts and p.problems is None]
+        for payload in new:
+            if payload.fault is not None:
+                payload.problems = [f"JSON cannot carry it: {payload.fault}"]
+        new = [payload for payload in new if payload.problems is None]
+        if not new:
+            return
+        begin = time.monotonic()
+        validate, texts = self.job.validate, [payload.text for payload in new]
+        found = await asyncio.to_thread(validate, texts, max(0.1, self._validation_s))
+        self._validation_s -= time.monotonic() - begin
+        for payload, problems in zip(new, found, strict=True):
+            payload.problems = _explained(payload, problems)
 
     async def collect_evidence(self) -> None:
         """A screenshot and the final DOM, as far as the page still gives them."""
@@ -592,10 +626,12 @@ class _Run:
             report.popups += 1
             if report.popups > MAX_STORM:
                 self._break(f"the page opened more than {MAX_STORM} popups")
+        elif kind == "flood":
+            self._break("the page floods the browser with messages")
         elif kind == "crash":
             self._break(GREEDY if self._greedy else CRASHED)
         elif kind == "close":
-            self._break("the page closed itself")
+            self._break(CLOSED)
 
     def _on_bridge(self, text: str) -> None:
         line, _, body = text.partition("\n")
@@ -615,7 +651,7 @@ class _Run:
 
     def _error(self, text: str) -> None:
         """Note a JavaScript error, once however many ways it is told."""
-        if "ResizeObserver loop" in text:
+        if _RESIZE.fullmatch(_bare(text)):
             return
         bare = _bare(text)
         known = [_bare(error) for error in self.report.errors]
@@ -746,17 +782,13 @@ class _Run:
         return answer["result"].get("value")
 
 
-def _problems(payload: Payload, validate: Callable[[Any], list[str]]) -> list[str]:
-    if payload.fault is not None:
-        return [f"JSON cannot carry it: {payload.fault}"]
-    try:
-        value = json.loads(payload.text)
-    except (ValueError, RecursionError):
-        return ["it is nested too deeply to be read"]
-    found = validate(value)
+def _explained(payload: Payload, found: list[str]) -> list[str]:
+    """The problems of *payload*, with what may explain them."""
+    found = list(found)
+    text = payload.text
     if found and payload.note:
         found.append(f"(the payload was {payload.note})")
-    if found and isinstance(value, str) and value.lstrip()[:1] in "{[":
+    if found and text[:2] in ('"{', '"['):
         found.append("(the payload is a JSON string, not an object)")
     if found and payload.argc > 1:
         found.append(f"(only the first of {payload.argc} arguments is the payload)")

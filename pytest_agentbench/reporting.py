@@ -130,9 +130,9 @@ class Reporter:
         if self._catalog is None:
             self._catalog = expected_by_nodeid(self.run)
         for nodeid in ids:
-            trial = self._catalog.get(_plain_id(nodeid))
-            if trial is not None:
-                self.expected.setdefault(nodeid, trial)
+            planned = self._catalog.get(_plain_id(nodeid))
+            if planned is not None:
+                self.expected.setdefault(nodeid, planned)
 
     def start(self) -> None:
         """Create the run directory; called when the first trial is about to run."""

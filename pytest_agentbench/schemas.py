@@ -9,20 +9,23 @@ process with a time limit.
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from pytest_agentbench.text import one_line
 
-__all__ = ["SchemaError", "check_schema", "problems"]
+__all__ = ["SchemaError", "check_schema", "problems", "problems_of"]
 
 #: Seconds that a validation in a child process may take.
 LIMIT_S = 5.0
+#: More text than this is not validated in this process.
+MAX_IN_PROCESS = 256 * 1024
 _MAX_PROBLEMS = 5
 #: Keywords whose cost is linear in schema and payload; with only these, no child is needed.
 _CHEAP = frozenset(
@@ -52,32 +55,57 @@ def problems(schema: Any, payload: Any) -> list[str]:
     Raises
     ------
     SchemaError
-        The schema is not one, refers to something remote, or takes longer than five seconds.
+        The schema is not one, refers to something that is not in it, or one of its patterns takes
+        longer than five seconds.
+    """
+    return problems_of(schema, [json.dumps(payload)])[0]
+
+
+def problems_of(schema: Any, payloads: Sequence[str], limit: float = LIMIT_S) -> list[list[str]]:
+    """:func:`problems` for each of several payloads, given as JSON texts, in *limit* seconds.
+
+    A payload that takes all the time is invalid for that reason, unless a pattern may be to blame;
+    those that could not be looked at any more are so too.
     """
     text = json.dumps(schema, sort_keys=True)
-    if _cheap(schema):
-        return _problems(text, payload)
+    if _cheap(schema) and sum(map(len, payloads)) <= MAX_IN_PROCESS:
+        return [_problems(text, json.loads(payload)) for payload in payloads]
     _validator(text)  # a broken schema is told before a process is started
+    answers = _in_child(text, payloads, limit)
+    if len(answers) < len(payloads):
+        if '"pattern' in text:
+            raise SchemaError(f"validation took longer than {limit:g} s (a pattern that explodes)")
+        answers.append([f"it is too large: checking it took longer than {limit:g} s"])
+    answers += [["it was not checked: an earlier one took too long"]] * (
+        len(payloads) - len(answers)
+    )
+    return answers
+
+
+def _in_child(text: str, payloads: Sequence[str], limit: float) -> list[list[str]]:
+    """Answers of a child process, as many as it gave in time."""
+    command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)]
+    given = json.dumps([text, *payloads]).encode()
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)],
-            input=json.dumps([text, payload]).encode(),
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise SchemaError(
-            f"validation took longer than {LIMIT_S:g} s (a pattern, or a combination that explodes)"
-        ) from None
+        done = subprocess.run(command, input=given, capture_output=True, timeout=limit, check=False)
+        out, said = done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:
+        out, said = late.stdout or b"", b""
+        if not out.endswith(b"\n"):
+            out = out[: out.rfind(b"\n") + 1]
+        return [answer for kind, answer in map(json.loads, out.splitlines()) if kind == "problems"]
+    answers = []
     try:
-        kind, answer = json.loads(done.stdout)
+        for kind, answer in map(json.loads, out.splitlines()):
+            if kind == "schema":
+                raise SchemaError(answer)
+            answers.append(answer)
     except ValueError:
-        said = done.stderr.decode("utf-8", "replace")[-300:]
-        raise SchemaError(f"validation ended without an answer: {one_line(said)}") from None
-    if kind == "schema":
-        raise SchemaError(answer)
-    return [str(line) for line in answer]
+        answers = []
+    if len(answers) != len(payloads):
+        why = one_line(said.decode("utf-8", "replace")[-300:])
+        raise SchemaError(f"validation ended without an answer: {why}")
+    return answers
 
 
 _CHILD = """
@@ -89,12 +117,13 @@ _child()
 
 
 def _child() -> None:
-    text, payload = json.load(sys.stdin)
-    try:
-        answer: list[Any] = ["problems", _problems(text, payload)]
-    except SchemaError as error:
-        answer = ["schema", str(error)]
-    json.dump(answer, sys.stdout)
+    text, *payloads = json.load(sys.stdin)
+    for payload in payloads:
+        try:
+            answer: list[Any] = ["problems", _problems(text, json.loads(payload))]
+        except SchemaError as error:
+            answer = ["schema", str(error)]
+        print(json.dumps(answer), flush=True)
 
 
 def _cheap(schema: Any) -> bool:
@@ -287,6 +316,9 @@ def _multiple_of(_: Any, step: float, instance: Any, __: Any) -> Iterator[Any]:
     from jsonschema import ValidationError
 
     if isinstance(instance, bool) or not isinstance(instance, int | float):
+        return
+    if isinstance(instance, float) and not math.isfinite(instance):  # 1e999 in a JSON text
+        yield ValidationError("multipleOf")
         return
     if Fraction(repr(instance)) % Fraction(repr(step)) != 0:
         yield ValidationError("multipleOf")

@@ -221,7 +221,7 @@ class GenUI(Benchmark):
             selectors=spec.selectors,
             min_count=spec.min_interactive or 0,
             steps=spec.steps,
-            validate=None if spec.schema is None else partial(schemas.problems, spec.schema),
+            validate=None if spec.schema is None else partial(schemas.problems_of, spec.schema),
             scale=tools.timeout_scale,
         )
 

@@ -52,7 +52,7 @@
   // -- uncaught errors ------------------------------------------------------------------------
   const onError = (event) => {
     try {
-      if (event.isTrusted && event instanceof ErrorEvent) {
+      if (event.isTrusted) {
         post({ __proto__: null, k: "error" }, describe(apply(errorMessage, event, [])));
       }
     } catch { /* not an error event */ }
@@ -64,8 +64,18 @@
       }
     } catch { /* not a rejection event */ }
   };
-  apply(listen, window, ["error", onError, true]);
-  apply(listen, window, ["unhandledrejection", onRejection, true]);
+  const attend = () => {
+    apply(listen, window, ["error", onError, true]);
+    apply(listen, window, ["unhandledrejection", onRejection, true]);
+  };
+  attend();
+  // these remove all listeners of the window when the document had been loaded
+  for (const name of ["open", "write", "writeln"]) {
+    const call = Document.prototype[name];
+    Document.prototype[name] = { [name](...args) {
+      try { return apply(call, this, args); } finally { attend(); }
+    } }[name];
+  }
 
   // -- console ---------------------------------------------------------------------------------
   const native = console;
@@ -205,7 +215,9 @@
   // -- window.hermes ---------------------------------------------------------------------------
   let phase = 0;
   let payloads = 0;
-  let kept = [0, 0];
+  const kept = [0, 0];
+  // short payloads that were told already: the same again says nothing new
+  const told = { __proto__: null };
 
   // a copy of *value* that fits: at most CUT_TEXT characters of text and MAX_DEPTH levels
   const prune = (value, depth, state) => {
@@ -230,6 +242,20 @@
     return copy;
   };
 
+  // whether JSON text is nested deeper than MAX_DEPTH
+  const isDeep = (text) => {
+    if (text.length <= 2 * MAX_DEPTH) return false;
+    let depth = 0, quoted = false;
+    for (let i = 0; i < text.length; i++) {
+      const char = text[i];
+      if (quoted) {
+        if (char === "\\") i += 1; else if (char === '"') quoted = false;
+      } else if (char === '"') quoted = true;
+      else if (char === "{" || char === "[") { depth += 1; if (depth > MAX_DEPTH) return true; }
+      else if (char === "}" || char === "]") depth -= 1;
+    }
+    return false;
+  };
   const carry = (payload) => {
     let text;
     try {
@@ -245,6 +271,9 @@
       const size = text.length;
       return { note: "cut: " + size + " characters", text: stringify(prune(parse(text), 0, { left: CUT_TEXT })) };
     }
+    if (isDeep(text)) {
+      return { note: "cut: nested too deeply", text: stringify(prune(parse(text), 0, { left: MAX_TEXT })) };
+    }
     return { note: "", text };
   };
 
@@ -252,16 +281,18 @@
     try {
       payloads += 1;
       const at = phase;
-      kept[at] += 1;
       if (kept[at] <= MAX_PAYLOADS) {
         const { note: remark, fault, text } = arguments.length === 0
           ? { note: "", fault: "sendAction was called without a payload" } : carry(payload);
+        if (fault === undefined && text.length < 1000) {
+          if (told[at + text]) return resolved({ ok: true, status: "received" });
+          told[at + text] = true;
+        }
+        kept[at] += 1;
         post({
           __proto__: null, k: "payload", phase: at, argc: arguments.length, note: remark,
           fault: fault === undefined ? null : fault,
         }, text);
-      } else if (kept[at] === MAX_PAYLOADS + 1) {
-        post({ __proto__: null, k: "overflow", phase: at });
       }
     } catch { /* never throws into the page */ }
     return resolved({ ok: true, status: "received" });
@@ -281,11 +312,12 @@
         while (now() < end && pendingBefore(end)) await sleep(15);
         return payloads;
       },
-      // the same, but also as soon as there are more than *seen* payloads
-      async payload(seen, ms) {
-        const end = now() + ms;
+      // resolves as soon as there are more than *seen* payloads, or when *ms* are over, or after
+      // *least* when nothing can happen before that
+      async payload(seen, ms, least) {
+        const begin = now(), end = begin + ms;
         await frame();
-        while (payloads <= seen && now() < end && pendingBefore(end)) await sleep(15);
+        while (payloads <= seen && now() < end && (now() < begin + least || pendingBefore(end))) await sleep(15);
         return payloads;
       },
     });

@@ -9,37 +9,80 @@
     "option radio scrollbar searchbox slider spinbutton switch tab textbox treeitem").split(" "));
   const READ = ["value", "placeholder", "title", "alt", "aria-label", "label"];
 
+  // A form's controls and a document's images stand in for its properties under their names, here
+  // too (<input name="matches">): what may be a form or the document is asked through these.
+  const { apply } = Reflect;
+  const method = (type, name) => {
+    const function_ = type.prototype[name];
+    return (self, ...args) => apply(function_, self, args);
+  };
+  const getter = (type, name) => {
+    const { get } = Object.getOwnPropertyDescriptor(type.prototype, name);
+    return (self) => apply(get, self, []);
+  };
+  const matchesOf = method(Element, "matches");
+  const attribute = method(Element, "getAttribute");
+  const hasAttribute = method(Element, "hasAttribute");
+  const clientRects = method(Element, "getClientRects");
+  const boundingRect = method(Element, "getBoundingClientRect");
+  const scrollTo = method(Element, "scrollIntoView");
+  const checkVisibility = method(Element, "checkVisibility");
+  const htmlFocus = method(HTMLElement, "focus");
+  const parentOf = getter(Node, "parentNode");
+  const childrenOf = getter(Node, "childNodes");
+  const isConnected = getter(Node, "isConnected");
+  const shadowOf = getter(Element, "shadowRoot");
+  const htmlText = getter(HTMLElement, "innerText");
+  const htmlTabIndex = getter(HTMLElement, "tabIndex");
+  const bodyOf = getter(Document, "body");
+  const rootOf = getter(Document, "documentElement");
+  const documentQuery = method(Document, "querySelectorAll");
+  const fragmentQuery = method(DocumentFragment, "querySelectorAll");
+  const elementAt = method(Document, "elementFromPoint");
+  const treeWalker = method(Document, "createTreeWalker");
+  const activeOf = getter(Document, "activeElement");
+  const query = (root, selector) => (root === document ? documentQuery : fragmentQuery)(root, selector);
+  const focus = (element) => (element instanceof HTMLElement ? htmlFocus(element) : element.focus());
+  const textOf = (element) => (element instanceof HTMLElement ? htmlText(element) : "");
+  const tabIndexOf = (element) => (element instanceof HTMLElement ? htmlTabIndex(element) : element.tabIndex);
+  const labelsOf = (element) => (element instanceof HTMLFormElement ? [] : element.labels || []);
+  const valueOf = (element) => (element instanceof HTMLFormElement ? "" : element.value);
+
   const squeeze = (text) => text.replace(/[\s\u00a0]+/g, " ");
 
   // -- walking: document order, open shadow roots after the element's own place ----------------
   function* elements(root) {
-    const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT);
+    const walker = treeWalker(document, root, NodeFilter.SHOW_ELEMENT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
       yield node;
-      if (node.shadowRoot) yield* elements(node.shadowRoot);
+      const shadow = shadowOf(node);
+      if (shadow) yield* elements(shadow);
     }
   }
   const roots = () => {
     const found = [document];
     for (let i = 0; i < found.length; i++) {
-      for (const element of found[i].querySelectorAll("*")) if (element.shadowRoot) found.push(element.shadowRoot);
+      for (const element of query(found[i], "*")) {
+        const shadow = shadowOf(element);
+        if (shadow) found.push(shadow);
+      }
     }
     return found;
   };
   const matches = (selector) => {
     const all = roots();
-    if (all.length === 1) return [...document.querySelectorAll(selector)];
+    if (all.length === 1) return [...documentQuery(document, selector)];
     const found = [];
-    for (const element of elements(document)) if (element.matches(selector)) found.push(element);
+    for (const element of elements(document)) if (matchesOf(element, selector)) found.push(element);
     return found;
   };
 
   // -- text ------------------------------------------------------------------------------------
   const treeText = (root) => {
     let text = "";
-    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_CDATA_SECTION);
+    const walker = treeWalker(document, root, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_CDATA_SECTION);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-      const parent = node.parentNode;
+      const parent = parentOf(node);
       if (!(parent instanceof HTMLStyleElement || parent instanceof SVGStyleElement)) text += node.data;
     }
     return text;
@@ -49,15 +92,15 @@
     for (const root of roots()) {
       parts.push(treeText(root));
       if (root === document) {
-        if (document.body) parts.push(document.body.innerText);
+        if (bodyOf(document)) parts.push(textOf(bodyOf(document)));
       } else {
-        for (const child of root.children) if (child.innerText) parts.push(child.innerText);
+        for (const child of root.children) parts.push(textOf(child));
       }
-      for (const field of root.querySelectorAll("input,textarea,select,output,progress,meter,button")) {
+      for (const field of query(root, "input,textarea,select,output,progress,meter,button")) {
         if (typeof field.value === "string") parts.push(field.value);
       }
       for (const name of READ) {
-        for (const element of root.querySelectorAll(`[${name}]`)) parts.push(element.getAttribute(name));
+        for (const element of query(root, `[${name}]`)) parts.push(attribute(element, name));
       }
     }
     return parts.map(squeeze);
@@ -70,13 +113,13 @@
 
   // -- interactive elements --------------------------------------------------------------------
   const interactive = (element) => {
-    if (element.matches(INTERACTIVE)) return true;
-    const role = element.getAttribute("role");
+    if (matchesOf(element, INTERACTIVE)) return true;
+    const role = attribute(element, "role");
     if (role && role.toLowerCase().split(/\s+/).some((name) => ROLES.has(name))) return true;
-    const editable = element.getAttribute("contenteditable");
+    const editable = attribute(element, "contenteditable");
     if (editable !== null && editable.toLowerCase() !== "false") return true;
-    if ((element.getAttribute("draggable") || "").toLowerCase() === "true") return true;
-    if (element.hasAttribute("tabindex") && element.tabIndex >= 0) return true;
+    if ((attribute(element, "draggable") || "").toLowerCase() === "true") return true;
+    if (hasAttribute(element, "tabindex") && tabIndexOf(element) >= 0) return true;
     return false;
   };
   // *listening*: nodes that have a listener of a person's events
@@ -84,26 +127,26 @@
     let total = 0;
     for (const element of elements(document)) {
       if (interactive(element)) total += 1;
-      else if (listening.has(element) && element !== document.documentElement && element !== document.body) total += 1;
+      else if (listening.has(element) && element !== rootOf(document) && element !== bodyOf(document)) total += 1;
     }
     return total;
   };
 
   // -- where a person would click --------------------------------------------------------------
   const contains = (outer, inner) => {
-    for (let node = inner; node; node = node.parentNode || node.host) if (node === outer) return true;
+    for (let node = inner; node; node = node instanceof ShadowRoot ? node.host : parentOf(node)) if (node === outer) return true;
     return false;
   };
   const boxed = (element) => {
-    for (const rect of element.getClientRects()) if (rect.width > 0 && rect.height > 0) return true;
+    for (const rect of clientRects(element)) if (rect.width > 0 && rect.height > 0) return true;
     return false;
   };
   const visible = (element) =>
-    boxed(element) && element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+    boxed(element) && checkVisibility(element, { opacityProperty: true, visibilityProperty: true });
   const hit = (x, y) => {
-    let found = document.elementFromPoint(x, y);
-    while (found && found.shadowRoot) {
-      const deeper = found.shadowRoot.elementFromPoint(x, y);
+    let found = elementAt(document, x, y);
+    while (found && shadowOf(found)) {
+      const deeper = shadowOf(found).elementFromPoint(x, y);
       if (!deeper || deeper === found) break;
       found = deeper;
     }
@@ -112,15 +155,16 @@
   const accepts = (element, found) => {
     if (!found) return false;
     if (contains(element, found)) return true;
-    for (const label of element.labels || []) if (contains(label, found)) return true;
+    for (const label of labelsOf(element)) if (contains(label, found)) return true;
     return false;
   };
   // a point of *element* that the mouse reaches, or null
   const reach = (element) => {
-    for (const scroll of [false, true]) {
-      if (scroll) element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
-      const box = element.getBoundingClientRect();
-      const first = [...element.getClientRects()].find((rect) => rect.width > 0 && rect.height > 0);
+    // what sticks to an edge of the window may cover one place and not another
+    for (const block of ["", "center", "start", "end"]) {
+      if (block) scrollTo(element, { block, inline: "center", behavior: "instant" });
+      const box = boundingRect(element);
+      const first = [...clientRects(element)].find((rect) => rect.width > 0 && rect.height > 0);
       for (const rect of first && first.width !== box.width ? [box, first] : [box]) {
         const x = rect.left + rect.width / 2, y = rect.top + rect.height / 2;
         if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) continue;
@@ -130,19 +174,19 @@
     return null;
   };
   const outside = (element) => {
-    const rect = element.getBoundingClientRect();
+    const rect = boundingRect(element);
     const x = rect.left + rect.width / 2, y = rect.top + rect.height / 2;
     return x < 0 || y < 0 || x >= innerWidth || y >= innerHeight;
   };
   // {point} or {reason}: whether and where *element* can be clicked
   const target = (element) => {
-    if (element.matches(":disabled")) return { reason: "is disabled" };
+    if (matchesOf(element, ":disabled")) return { reason: "is disabled" };
     if (visible(element)) {
       const point = reach(element);
       if (point) return { point, via: element };
     }
-    if (element.matches("input[type=checkbox i],input[type=radio i]")) {
-      for (const label of element.labels) {
+    if (matchesOf(element, "input[type=checkbox i],input[type=radio i]")) {
+      for (const label of labelsOf(element)) {
         if (!visible(label)) continue;
         const point = reach(label);
         if (point) return { point, via: label };
@@ -167,14 +211,14 @@
   const places = new Set();
   const path = (element) => {
     let text = "";
-    for (let node = element; node && node.parentNode; node = node.parentNode) {
-      text = "/" + [...node.parentNode.childNodes].filter((n) => n.nodeType === 1).indexOf(node) + text;
+    for (let node = element, parent; node && (parent = parentOf(node)); node = parent) {
+      text = "/" + [...childrenOf(parent)].filter((n) => n instanceof Element).indexOf(node) + text;
     }
     return text;
   };
   const signs = (element) => {
-    const words = squeeze(element.innerText || element.value || element.getAttribute("aria-label") || "").trim();
-    const rect = element.getBoundingClientRect();
+    const words = squeeze(textOf(element) || valueOf(element) || attribute(element, "aria-label") || "").trim();
+    const rect = boundingRect(element);
     const x = Math.round(rect.left + scrollX), y = Math.round(rect.top + scrollY);
     return [`${x},${y} ${words}`, `${path(element)} ${words}`];
   };
@@ -188,7 +232,7 @@
     // an element that took the place of the one aimed at is as good to a person
     const { element, via, selector } = aimed;
     for (const node of event.composedPath()) {
-      if (node === element || node === via || (node instanceof Element && node.matches(selector))) {
+      if (node === element || node === via || (node instanceof Element && matchesOf(node, selector))) {
         pressed = true;
         if (event.type === "click") landed = true;
       }
@@ -197,8 +241,8 @@
   // the button went down on it, but it ran away before the button went up
   const ranAway = () => {
     const { element, via, point } = aimed;
-    const there = document.elementFromPoint(point.x, point.y);
-    return element.isConnected && !(there && (contains(element, there) || (via && contains(via, there))));
+    const there = elementAt(document, point.x, point.y);
+    return isConnected(element) && !(there && (contains(element, there) || (via && contains(via, there))));
   };
   for (const type of ["mousedown", "click"]) addEventListener(type, watch, { capture: true });
   const aim = (selector, found) => {
@@ -253,7 +297,7 @@
       const { element, reason } = locate(selector);
       if (!element) return { reason };
       if (!(element instanceof HTMLInputElement)) return { reason: "is not an input" };
-      element.focus();
+      focus(element);
       element.value = value;
       element.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
       element.dispatchEvent(new Event("change", { bubbles: true }));
@@ -266,7 +310,7 @@
       const typed = element instanceof HTMLTextAreaElement || element.isContentEditable ||
         (element instanceof HTMLInputElement && /^(text|search|url|tel|email|password|number)$/.test(element.type));
       if (element.readOnly) return { reason: "is read-only" };
-      element.focus();
+      focus(element);
       if (typed) {
         if (element.select) element.select(); else getSelection().selectAllChildren(element);
         return { typed: true };
@@ -281,11 +325,11 @@
       element.dispatchEvent(new Event("change", { bubbles: true }));
       return element.value === value ? { reached: value } : { reason: `does not take the value ${JSON.stringify(value)}` };
     },
-    blur: () => { if (document.activeElement) document.activeElement.blur(); return {}; },
+    blur: () => { const active = activeOf(document); if (active) active.blur(); return {}; },
     focus: (selector) => {
       const { element, reason } = locate(selector);
       if (!element) return { reason };
-      element.focus();
+      focus(element);
       return {};
     },
     select: (selector, value) => {
@@ -295,7 +339,7 @@
       const all = [...element.options];
       const option = all.find((o) => o.value === value) || all.find((o) => squeeze(o.label).trim() === squeeze(value).trim());
       if (!option || option.disabled) return { reason: `has no option ${JSON.stringify(value)}` };
-      element.focus();
+      focus(element);
       element.value = option.value;
       option.selected = true;
       element.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
@@ -305,11 +349,11 @@
     checked: (selector) => {
       const { element, reason } = locate(selector);
       if (!element) return { reason };
-      const state = element.matches("input[type=checkbox i],input[type=radio i]") ? element.checked
-        : element.getAttribute("aria-checked") === "true";
+      const state = matchesOf(element, "input[type=checkbox i],input[type=radio i]") ? element.checked
+        : attribute(element, "aria-checked") === "true";
       return { checked: state };
     },
-    page: () => ({ text: squeeze(document.body ? document.body.innerText : "").slice(0, 200000),
-                   html: document.documentElement ? document.documentElement.outerHTML.slice(0, 2000000) : "" }),
+    page: () => ({ text: squeeze(bodyOf(document) ? textOf(bodyOf(document)) : "").slice(0, 200000),
+                   html: rootOf(document) ? rootOf(document).outerHTML.slice(0, 2000000) : "" }),
   };
 })();

@@ -886,6 +886,172 @@ def test_the_handed_hostile_pages(graded: Judge, shared_data: Path, engine: Brow
     assert failed(graded(SEND)) == []
 
 
+# -- what a person in front of it would call right -----------------------------------------------
+
+SENDS = "hermes.sendAction({a: 1})"
+LATE = {
+    "abort-signal": "AbortSignal.timeout(500).onabort = send",
+    "crypto": "crypto.subtle.generateKey({name: 'RSA-OAEP', modulusLength: 2048, hash: 'SHA-256',"
+    " publicExponent: new Uint8Array([1, 0, 1])}, true, ['encrypt', 'decrypt']).then(send)",
+    "file-reader": "const r = new FileReader(); r.onload = send; r.readAsArrayBuffer(new Blob(['x']))",
+    "canvas-blob": "document.createElement('canvas').toBlob(send)",
+    "observer": "new IntersectionObserver(send).observe(document.body)",
+}
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
+def test_a_payload_that_takes_its_time(graded: Judge, late: str) -> None:
+    body = f'<script>const send = () => {SENDS}</script><button onclick="{late}">x</button>'
+
+    assert failed(graded(body, scale=1.0)) == []
+
+
+PACED = {
+    "debounced-text": (
+        "<input id=i><button id=b>x</button><script>let t, v; i.oninput = () => { clearTimeout(t);"
+        f"t = setTimeout(() => v = i.value, 150) }}; b.onclick = () => {{ if (v) {SENDS} }}</script>",
+        [{"action": "fill", "selector": "#i", "value": "hello"}],
+    ),
+    "debounced-range": (
+        "<input id=i type=range><button id=b>x</button><script>let t, v; i.oninput = () => {"
+        "clearTimeout(t); t = setTimeout(() => v = i.value, 100) };"
+        f"b.onclick = () => {{ if (v === '80') {SENDS} }}</script>",
+        [{"action": "set_range", "selector": "#i", "value": "80"}],
+    ),
+    "locked-while-turning": (
+        "<button id=i>turn</button><button id=b>x</button><script>let locked = false;"
+        "i.onclick = () => { locked = true; setTimeout(() => locked = false, 400) };"
+        f"b.onclick = () => {{ if (!locked) {SENDS} }}</script>",
+        [{"action": "click", "selector": "#i"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("paced", PACED.values(), ids=PACED.keys())
+def test_steps_follow_each_other_at_a_persons_pace(graded: Judge, paced: tuple[str, Any]) -> None:
+    body, steps = paced
+
+    assert failed(graded(body, steps=[*steps, {"action": "click", "selector": "#b"}])) == []
+
+
+FLIP = """<style>.c{width:200px;height:100px;position:relative;transform-style:preserve-3d;
+transition:transform .6s}.c.f{transform:rotateY(180deg)}.c>*{position:absolute;inset:0;
+backface-visibility:hidden}.k{transform:rotateY(180deg)}</style><div style='perspective:600px'>
+<div class=c id=c><div id=a onclick="c.classList.add('f')">front</div><div class=k>
+<button id=b onclick="hermes.sendAction({a: 1})">ok</button></div></div></div>"""
+
+
+def test_a_card_that_flips(graded: Judge) -> None:
+    steps = [{"action": "click", "selector": name} for name in ("#a", "#b")]
+
+    for _ in range(4):
+        assert failed(graded(FLIP, scale=1.0, steps=steps)) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["matches", "getAttribute", "childNodes", "parentNode", "hasAttribute", "shadowRoot", "value",
+     "labels", "host", "innerText", "getBoundingClientRect", "tabIndex"],
+)  # fmt: skip
+def test_the_names_of_form_fields_do_not_matter(graded: Judge, name: str) -> None:
+    body = f"<form><input name={name}><button type=button onclick='{SENDS}'>x</button></form>"
+
+    assert failed(graded(body, assertions={"min_interactive_elements": 2})) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["body", "querySelectorAll", "elementFromPoint", "createTreeWalker"]
+)
+def test_the_names_of_images_do_not_matter(graded: Judge, name: str) -> None:
+    body = f"<img name={name}><button onclick='{SENDS}'>x</button>"
+
+    assert failed(graded(body, assertions={"must_contain_strings": ["x"]})) == []
+
+
+def test_a_lone_surrogate_in_the_html(graded: Judge) -> None:
+    assert failed(graded(SEND + "<p>\ud83d</p>")) == []
+
+
+def test_a_bar_at_the_bottom_covers_one_place_only(graded: Judge) -> None:
+    bar = "<footer style='position: fixed; bottom: 0; left: 0; right: 0; height: 400px'></footer>"
+    space = "<div style='height: 1500px'></div>"
+
+    assert failed(graded(space + SEND + space + bar)) == []
+
+
+def test_many_payloads_before_the_valid_one(graded: Judge) -> None:
+    body = "for (let i = 0; i < 600; i++) hermes.sendAction({b: 1}); hermes.sendAction({a: 1})"
+
+    assert failed(graded(f"<button onclick='{body}'>x</button>")) == []
+
+
+@pytest.mark.parametrize("depth", [100, 2_000, 20_000])
+def test_a_deep_payload_is_cut_and_not_lost(graded: Judge, depth: int) -> None:
+    body = (
+        f"<script>const o = {{}}; let p = o; for (let i = 0; i < {depth}; i++) p = p.c = {{}};</script>"
+        "<button onclick='hermes.sendAction({a: 1, o})'>x</button>"
+    )
+    nested = {"$ref": "#/$defs/n", "$defs": {"n": {"additionalProperties": {"$ref": "#/$defs/n"}}}}
+
+    assert failed(graded(body)) == []
+    assert failed(graded(body, schema={**nested, "required": ["a"]})) == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "schema"),
+    [
+        ("for (let i = 0; i < 500; i++) hermes.sendAction({a: 'no' + i})",
+         {"properties": {"a": {"pattern": "^done$", "type": "string"}}}),
+        ("for (let i = 0; i < 3; i++) hermes.sendAction({i, x: Array(2e6).fill(0)})",
+         {"properties": {"x": {"items": {"type": "integer", "minimum": 0}}}, "required": ["a"]}),
+        ("hermes.sendAction({x: Array.from({length: 9000}, (_, i) => ({i}))})",
+         {"properties": {"x": {"uniqueItems": True}}, "required": ["a"]}),
+        ("hermes.sendAction({a: JSON.rawJSON('1e999')})", {"properties": {"a": {"multipleOf": 0.05}}}),
+    ],
+    ids=["many", "large", "unique", "infinite"],
+)  # fmt: skip
+def test_payloads_cannot_turn_a_fail_into_an_error(
+    graded: Judge, sent: str, schema: dict[str, Any]
+) -> None:
+    found = graded(f'<button onclick="{sent}">x</button>', schema={"type": "object", **schema})
+
+    assert failed(found) == ["callback"]
+
+
+HIDDEN = {
+    "instanceof": "Object.defineProperty(ErrorEvent, Symbol.hasInstance, {value: () => false});"
+    "onerror = () => true; setTimeout(() => { throw new Error('boom') }, 10)",
+    "document-open": "addEventListener('load', () => setTimeout(() => { document.open();"
+    f"document.write('<button onclick=\"{SENDS}\">x</button>'); document.close();"
+    "window.onerror = () => true; setTimeout(() => { throw new Error('boom') }, 10) }, 10))",
+    "resize": "throw new Error('ResizeObserver loop is mine')",
+}
+
+
+@pytest.mark.parametrize("script", HIDDEN.values(), ids=HIDDEN.keys())
+def test_errors_that_hide_are_found(graded: Judge, script: str) -> None:
+    assert "zero_js_errors" in failed(graded(f"{SEND}<script>{script}</script>"))
+
+
+def test_the_end_of_the_browser_is_not_the_pages_fault(
+    engine: BrowserEngine, graded: Judge
+) -> None:
+    body = f"<button onclick='setTimeout(() => {SENDS}, 1500)'>x</button>"
+    assert failed(graded(SEND)) == []
+
+    for delay in (0.3, 1.0):
+        threading.Timer(delay, engine.kill).start()
+        assert failed(graded(body, scale=1.0)) == []
+
+
+def test_a_flood_of_messages_is_stopped(graded: Judge) -> None:
+    flood = "<script>setInterval(() => { for (let i = 0; i < 2000; i++) console.group('y') }, 0)</script>"
+
+    graded(SEND + flood)
+
+    assert failed(graded(SEND)) == []
+
+
 # -- broken rows ----------------------------------------------------------------------------------
 
 

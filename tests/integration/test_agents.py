@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,11 +69,9 @@ def test_a_command_that_fails_is_a_failure(
     bench: Bench, rows: Rows, command: Callable[[str], str], script: str, reason: str
 ) -> None:
     data = rows({"task_id": "bad", "user_prompt": "x"})
-    begin = time.monotonic()
     run = bench("--bench=genui", data, command(script), "--bench-timeout-scale=0.005")
     assert run.outcomes == {"failed": 1}, run.text
     assert reason in run.records[0].reason, run.records[0].reason
-    assert time.monotonic() - begin < 60
     assert sum(f.stat().st_size for f in run.out.rglob("*") if f.is_file()) < 50_000_000
 
 
@@ -130,6 +127,90 @@ def test_names_in_the_output_cannot_leave_the_trial(
     assert not any(b"root:" in data for data in kept.values())
     assert any(p.name == "note.txt" for p in kept)
     assert not any(p.is_symlink() for p in run.out.rglob("*"))
+
+
+def test_links_in_place_of_directories_are_not_followed(
+    bench: Bench, rows: Rows, command: Callable[[str], str], pytester: pytest.Pytester
+) -> None:
+    secret = pytester.mkdir("secret")
+    (secret / "transcript.jsonl").write_text(
+        '{"message": {"role": "assistant", "content": "hello"}}'
+    )
+    agent = command(
+        f"""
+        import shutil
+        for place in (os.getcwd(), os.environ["AGENTBENCH_OUTPUT_DIR"]):
+            shutil.rmtree(place)
+            os.symlink({str(secret)!r}, place)
+        """
+    )
+    run = bench("--bench=genui", rows("x"), agent, "--bench-artifacts=all")
+    assert run.verdicts == {"t1/1": "fail"}
+    assert not any(b"assistant" in p.read_bytes() for p in run.out.rglob("workspace/*"))
+    assert (secret / "transcript.jsonl").exists()
+
+
+def test_what_lies_above_the_workspace_keeps_its_mode(
+    bench: Bench, rows: Rows, command: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = Path("temporary").resolve()
+    temporary.mkdir()
+    temporary.chmod(0o755)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    agent = command(
+        """
+        import shutil
+        deep = os.getcwd()
+        for _ in range(1500):
+            os.mkdir("d"); os.chdir("d")
+        os.chmod(deep, 0)
+        shutil.rmtree(os.environ["AGENTBENCH_OUTPUT_DIR"])
+        print("hello")
+        """
+    )
+    run = bench("--bench=genui", rows("x"), agent, fresh=True)
+    assert run.outcomes == {"passed": 1}
+    assert temporary.stat().st_mode & 0o777 == 0o755
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_response_file_is_the_answer(
+    bench: Bench, rows: Rows, command: Callable[[str], str]
+) -> None:
+    agent = command(
+        """
+        print("thinking aloud")
+        open(os.environ["AGENTBENCH_OUTPUT_DIR"] + "/response.txt", "w").write("hello")
+        """
+    )
+    assert bench("--bench=genui", rows("x"), agent).outcomes == {"passed": 1}
+
+
+def test_numbers_that_are_none_in_a_transcript(
+    bench: Bench, rows: Rows, command: Callable[[str], str]
+) -> None:
+    agent = command(
+        """
+        usage = '{"input": NaN, "output": 1e400, "cost": {"total": -1}}'
+        open(os.environ["AGENTBENCH_OUTPUT_DIR"] + "/transcript.jsonl", "w").write(
+            '{"type": "message", "message": {"role": "assistant", "content": "hello", "usage": '
+            + usage + "}}"
+        )
+        """
+    )
+    run = bench("--bench=genui", rows("x"), agent)
+    assert run.outcomes == {"passed": 1}
+    assert run.records[0].usage.input_tokens is None
+
+
+def test_a_prompt_is_handed_over_as_it_is(
+    bench: Bench, rows: Rows, pytester: pytest.Pytester
+) -> None:
+    data = rows("hello {workspace} \ud800")
+    run = bench("--bench=genui", data, "--bench-agent=cmd:echo {prompt}")
+    assert run.outcomes == {"passed": 1}
+    answer = Path(run.records[0].details["directory"], "response.txt").read_text()
+    assert answer == "hello {workspace} ?"
 
 
 def test_a_python_agent_cannot_take_the_run_with_it(
