@@ -42,7 +42,7 @@ MATCH_S = 5.0
 CALLBACK_S = 3.0
 BETWEEN_S = 1.0
 #: Less than that between extra clicks when nothing is pending.
-BETWEEN_LEAST_S = 0.25
+BETWEEN_LEAST_S = 0.0
 TOTAL_S = 60.0
 SETTLE_S = 0.8
 #: A page that does not answer for this long hangs.
@@ -339,7 +339,7 @@ class _Run:
                 result.reason = await self._act(step, result)
         result.ok = not result.reason
         if result.ok and step is not self.job.steps[-1]:
-            await self._control(f"quiet({BREATH_S * 1000:g})", BREATH_S)
+            await self._control(f"breath({BREATH_S * 1000:g})", BREATH_S)
             await self._look()
         return result
 

@@ -117,6 +117,7 @@
 
   // -- what is still to come -------------------------------------------------------------------
   const due = { __proto__: null };
+  const once = { __proto__: null };
   let busyUntil = 0;
   let foreign = false;
   const busy = () => { busyUntil = now() + 800; };
@@ -130,10 +131,11 @@
         return apply(start, globalThis, [handler, delay, ...args]);
       }
       const id = apply(start, globalThis, [function (...given) {
-        if (repeats) due[id] = now() + wait; else delete due[id];
+        if (repeats) due[id] = now() + wait; else { delete due[id]; delete once[id]; }
         return apply(handler, this, given);
       }, delay, ...args]);
       due[id] = now() + wait;
+      if (!repeats) once[id] = due[id];
       return id;
     };
     defineProperty(wrapper, "name", { value: name });
@@ -141,7 +143,7 @@
   };
   const wrapClear = (name) => {
     const stop = globalThis[name];
-    globalThis[name] = { [name](id) { delete due[id]; return apply(stop, globalThis, [id]); } }[name];
+    globalThis[name] = { [name](id) { delete due[id]; delete once[id]; return apply(stop, globalThis, [id]); } }[name];
   };
   wrapTimer("setTimeout", false);
   wrapTimer("setInterval", true);
@@ -311,6 +313,16 @@
         await frame();
         while (now() < end && pendingBefore(end)) await sleep(15);
         return payloads;
+      },
+      // resolves when no timer that was set once is due before *ms* are over, or when they are
+      async breath(ms) {
+        const end = now() + ms;
+        await frame();
+        const soon = () => {
+          for (const id in once) if (once[id] <= end) return true;
+          return false;
+        };
+        while (now() < end && soon()) await sleep(15);
       },
       // resolves as soon as there are more than *seen* payloads, or when *ms* are over, or after
       // *least* when nothing can happen before that

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TASKS = 2000
-PAGE_ROUNDS = 5
+PAGE_ROUNDS = 3
 
 BARE = f"""
 import pytest
@@ -67,7 +67,7 @@ def test_app(page, row):
         assert page.locator(selector).count() > 0
     assert page.locator(INTERACTIVE).count() >= 1
     for step in json.loads(row["outcome_interaction_steps"]):
-        target = page.locator(step["selector"]).first
+        target = page.locator(step["selector"]).locator("visible=true").first
         if step["action"] == "click":
             target.click()
         elif step["action"] == "set_range":
@@ -77,12 +77,22 @@ def test_app(page, row):
                 str(step["value"]),
             )
         else:
-            raise NotImplementedError(step["action"])
+            arguments = [str(step["value"])] if "value" in step else []
+            getattr(target, step["action"])(*arguments)
     schema = json.loads(row["expected_callback_schema"] or "null")
     if schema:
-        page.wait_for_function("window.sent.length > 0")
-        payloads = page.evaluate("window.sent")
-        assert any(jsonschema.Draft202012Validator(schema).is_valid(p) for p in payloads)
+        validator = jsonschema.Draft202012Validator(schema)
+
+        def arrived():
+            return any(map(validator.is_valid, page.evaluate("window.sent")))
+
+        last = [s["selector"] for s in json.loads(row["outcome_interaction_steps"])][-1]
+        remaining = page.locator(last).locator("visible=true")
+        for number in range(remaining.count()):
+            if arrived():
+                break
+            remaining.nth(number).click()
+        assert arrived()
     assert not errors
 """
 
@@ -164,12 +174,17 @@ def browser(place: Path, rounds: int) -> list[dict[str, object]]:
 
     from pytest_agentbench.benchmarks.genui import GenUI
 
-    rows = [row for row in GenUI().bundled() if row["expected_tool_trigger"]]
-    repeated = [
-        {**row, "task_id": f"{row['task_id']}_{n}"} for n in range(PAGE_ROUNDS) for row in rows
+    # the buttons of disk_cap_01 are found anew after each click, which the plain test does not do
+    rows = [
+        row
+        for row in GenUI().bundled()
+        if row["expected_tool_trigger"] and row["task_id"] != "disk_cap_01"
     ]
-    (place / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in repeated))
     (place / "test_page.py").write_text(textwrap.dedent(PLAYWRIGHT_TEST))
+    for repeats in (1, PAGE_ROUNDS):
+        more = [{**r, "task_id": f"{r['task_id']}_{n}"} for n in range(repeats) for r in rows]
+        text = "".join(json.dumps(row) + "\n" for row in more)
+        (place / f"rows{repeats}.jsonl").write_text(text)
     found = []
     for name in ("chromium-headless-shell", "chromium"):
         executable = shutil.which(name)
@@ -177,14 +192,27 @@ def browser(place: Path, rounds: int) -> list[dict[str, object]]:
             print(f"{name}: not installed, left out", file=sys.stderr)
             continue
         (place / "conftest.py").write_text(LAUNCH.format(executable=executable))
-        expected = f"{len(repeated)} passed"
-        ours = ["--bench=genui", f"--bench-data={place / 'rows.jsonl'}", "--bench-agent=reference"]
+
+        def ours(repeats: int) -> float:
+            data = place / f"rows{repeats}.jsonl"
+            options = ["--bench=genui", f"--bench-data={data}", "--bench-agent=reference", "-q"]
+            return pytest_run(place, options, f"{repeats * len(rows)} passed")
+
+        def plain(repeats: int) -> float:
+            (place / "rows.jsonl").write_text((place / f"rows{repeats}.jsonl").read_text())
+            return pytest_run(place, ["test_page.py", "-q"], f"{repeats * len(rows)} passed")
+
+        def marginal(side: Callable[[int], float]) -> float:
+            """Seconds per app, without what a run costs once."""
+            few, many = side(1), side(PAGE_ROUNDS)
+            return (many - few) / ((PAGE_ROUNDS - 1) * len(rows))
+
         seconds = compare(
-            max(2, rounds // 2),
-            lambda ours=ours, expected=expected: pytest_run(place, [*ours, "-q"], expected),  # type: ignore[misc]
-            lambda expected=expected: pytest_run(place, ["test_page.py", "-q"], expected),  # type: ignore[misc]
+            max(1, rounds // 2),
+            lambda ours=ours, marginal=marginal: marginal(ours),  # type: ignore[misc]
+            lambda plain=plain, marginal=marginal: marginal(plain),  # type: ignore[misc]
         )
-        found.append(ratio(f"{len(repeated)} apps, {name}", *seconds, "<= 0.8"))
+        found.append(ratio(f"one more app, {name}", *seconds, "<= 0.8"))
     return found
 
 
