@@ -417,7 +417,8 @@ class Bench:
         """Run the agent and grade the trial (once), and return its record.
 
         Skips the test when the trial is skipped, and raises
-        :class:`~pytest_agentbench.HarnessError` (outcome: error) when the harness could not tell.
+        :class:`~pytest_agentbench.AgentBenchError` (outcome: error) when the harness could not
+        tell.
         """
         __tracebackhide__ = True
         if self.record is None:

@@ -59,7 +59,9 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
     # an expected failure is a failure too; a strict one that did not come is none of the agent's
     if call.when == "call" and record.passed and call.excinfo is not None:
         why = call.excinfo.exconly(tryshort=True)
-        if isinstance(item, TrialItem):
+        if isinstance(call.excinfo.value, pytest.skip.Exception):
+            record = record.replace(verdict="skip", score=None, reason=str(call.excinfo.value))
+        elif isinstance(item, TrialItem):
             # our own call only asserts the verdict: something else went wrong around it
             record = record.replace(verdict="error", score=None, reason=one_line(why, 500))
             report.when = "setup"

@@ -108,6 +108,11 @@ def test_own_tests_that_fail_or_skip_in_their_own_way(
         @pytest.mark.bench("genui")
         def test_skipping(bench):
             pytest.skip("not today")
+
+        @pytest.mark.bench("genui")
+        def test_skipping_late(bench):
+            assert bench.run().passed
+            pytest.skip("not today")
         """
     )
     run = bench(rows("hello"), "test_mine.py", "--bench-agent=reference")
@@ -115,6 +120,7 @@ def test_own_tests_that_fail_or_skip_in_their_own_way(
     assert counts["test_expected"]["fail"] == 1
     assert counts["test_before"]["fail"] == 1
     assert counts["test_skipping"]["skip"] == 1
+    assert counts["test_skipping_late"]["skip"] == 1
 
 
 def test_what_agents_wrote_is_never_run(

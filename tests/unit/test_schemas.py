@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.datasets import read_json
-from pytest_agentbench.schemas import SchemaError, check_schema, problems
+from pytest_agentbench.schemas import LIMIT_S, SchemaError, check_schema, problems, problems_of
 
 OBJECT = {
     "type": "object",
@@ -135,6 +135,15 @@ def test_nothing_is_fetched(counter: tuple[int, list[int]]) -> None:
             problems(schema, {})
 
     assert seen == []
+
+
+def test_what_an_agent_sends_is_not_the_patterns_fault() -> None:
+    schema = {"properties": {"a": {"pattern": "^(a+)+$"}, "x": {"uniqueItems": True}}}
+    large = json.dumps({"x": [{"i": i} for i in range(20_000)]})
+    spent = json.dumps({"a": "a" * 40 + "b"})
+
+    assert "too large" in problems_of(schema, [large], LIMIT_S)[0][0]
+    assert problems_of(schema, [spent], 0.1) != [[]]
 
 
 def test_time_is_limited() -> None:
