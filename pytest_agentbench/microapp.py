@@ -735,6 +735,9 @@ class _Run:
         if self._gone:
             raise _Done
         if _NO_DOCUMENT.search(str(error)):
+            await self._validate()
+            if self.report.valid_payload:  # leaving is only recorded after one
+                raise _Done
             raise _Fault("the page replaced itself")
 
     async def _probe(
