@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Completed", "agent_environment", "run"]
+__all__ = ["Completed", "agent_environment", "kill_marked", "run"]
 
 _SUPERVISOR = Path(__file__).with_name("_supervisor.py")
 #: Kept of each output stream; the rest is read and dropped.
@@ -83,7 +83,7 @@ def run(
             process.wait()
             status = os.read(status_read, 64).decode()
             if not status:
-                _kill_marked(cookie)
+                kill_marked(cookie)
             streams.pump(time.monotonic() + 10)
     finally:
         for fd in (*fds, control_write, status_read):
@@ -193,7 +193,7 @@ class _Streams:
             self._stdin.close()
 
 
-def _kill_marked(cookie: str) -> None:
+def kill_marked(cookie: str) -> None:
     """Kill every process that inherited *cookie*: the way out when the supervisor is gone."""
     mark = f"{_COOKIE}={cookie}".encode()
     for _ in range(50):
