@@ -19,7 +19,10 @@ from pytest_agentbench.text import one_line
 
 if TYPE_CHECKING:
     from pytest_agentbench.browser import BrowserEngine
+    from pytest_agentbench.datasets import Dataset
     from pytest_agentbench.judge import Judge
+    from pytest_agentbench.sandbox import Sandbox
+    from pytest_agentbench.summary import SuiteSummary
     from pytest_agentbench.transcripts import Transcript
 
 __all__ = ["Benchmark", "Cells", "Tools"]
@@ -27,10 +30,14 @@ __all__ = ["Benchmark", "Cells", "Tools"]
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a grader may use.  ``browser`` starts Chromium when it is first called."""
+    """What a grader may use.
+
+    ``browser`` starts Chromium when it is first called; ``sandbox`` runs code out of a dataset.
+    """
 
     browser: Callable[[], BrowserEngine]
     judge: Judge | None
+    sandbox: Sandbox
     timeout_scale: float
     #: Whether evidence of a failed, or of any, trial is wanted.
     evidence: str
@@ -57,10 +64,24 @@ class Benchmark(ABC):
     pass_score: float = 1.0
     #: Whether rows carry reference solutions, so that ``reference`` can be the agent.
     has_reference: bool = False
+    #: Whether graders run in the sandbox: it is then looked at before the run, and in the header.
+    sandboxed: bool = False
+    #: Whether pages are opened in a browser.
+    browses: bool = False
+    #: The metric that comes first in the summary; empty for pass@k.
+    headline: str = ""
 
     def bundled(self) -> Iterable[Mapping[str, Any]]:
         """The rows that come with the package; none by default."""
         return ()
+
+    def layout(self, path: Path) -> Iterable[Mapping[str, Any]] | None:
+        """The rows of a directory in the benchmark's own layout, or ``None`` if it is in none."""
+        return None
+
+    def solvable(self, dataset: Dataset) -> bool:
+        """Whether there are reference solutions for *dataset*."""
+        return self.has_reference
 
     def tags(self, row: Row) -> Sequence[str]:
         """Markers of a row besides the benchmark's name; the values of ``group_columns``."""
@@ -89,6 +110,14 @@ class Benchmark(ABC):
             seed=seed,
         )
 
+    def needs_judge(self, task: Task) -> bool:
+        """Whether nothing of *task* can be graded without a judge; it is then skipped."""
+        return False
+
+    def absent(self, task: Task) -> Sequence[str]:
+        """Prerequisites that *task* declares and this machine lacks, one phrase each."""
+        return ()
+
     def prepare(self, task: Task, workspace: Path) -> None:  # noqa: B027  (nothing is right)
         """Put the task's files into the empty *workspace*; nothing by default."""
 
@@ -114,6 +143,14 @@ class Benchmark(ABC):
     def headlines(self, records: Sequence[TrialRecord]) -> Mapping[str, float]:
         """Further numbers for the summary, computed from the scored records of one agent."""
         return {}
+
+    def report(self, summary: SuiteSummary, records: Sequence[TrialRecord]) -> Mapping[str, Any]:
+        """Further tables for ``summary.json``, from all records of one agent."""
+        return {}
+
+    def report_lines(self, report: Mapping[str, Any]) -> Iterable[str]:
+        """:meth:`report` for the terminal, at most 80 columns wide."""
+        return ()
 
 
 class Cells:
@@ -143,6 +180,19 @@ class Cells:
         if not empty and not value.strip():
             raise self.error(column, "expected text, found nothing")
         return value
+
+    def number(self, column: str, default: float) -> float:
+        """A number above 0, or the text of one; *default* where there is nothing."""
+        value = self._cells.get(column)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return default
+        try:
+            number = float("nan") if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not 0 < number < float("inf"):
+            raise self.error(column, f"expected a number above 0, found {_kind(value)}")
+        return number
 
     def flag(self, column: str) -> bool:
         """A boolean cell, or the text of one (``true``, ``False``)."""

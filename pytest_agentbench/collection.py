@@ -189,7 +189,7 @@ def activate(config: pytest.Config) -> None:
         for name in run.settings.benchmarks:
             loaded = run.load(name)
             if run.settings.agent_given:
-                check_references(loaded.benchmark, names)
+                check_references(loaded, names)
         from pytest_agentbench.judge import load_judge
 
         load_judge(run.settings.judge)
@@ -289,7 +289,7 @@ def check_default_agent(session: pytest.Session) -> None:
         return
     with usage_error():
         for name in run.settings.benchmarks:
-            check_references(run.load(name).benchmark, run.agent_names)
+            check_references(run.load(name), run.agent_names)
 
 
 def bench_trial() -> None:

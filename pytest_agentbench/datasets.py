@@ -64,7 +64,12 @@ class Dataset:
         return frozenset(name for row in self.rows for name in row.cells)
 
 
-def load(source: str, *, bundled: Callable[[], Iterable[Mapping[str, Any]]]) -> Dataset:
+def load(
+    source: str,
+    *,
+    bundled: Callable[[], Iterable[Mapping[str, Any]]],
+    layout: Callable[[Path], Iterable[Mapping[str, Any]] | None] = lambda path: None,
+) -> Dataset:
     """Resolve a ``--bench-data`` value.
 
     Parameters
@@ -73,6 +78,8 @@ def load(source: str, *, bundled: Callable[[], Iterable[Mapping[str, Any]]]) -> 
         ``bundled``, a path, or a Hub id ``org/name[@revision]``.
     bundled
         Gives the rows that come with the benchmark.
+    layout
+        Gives the rows of a directory in the benchmark's own layout, or ``None``.
 
     Raises
     ------
@@ -83,7 +90,8 @@ def load(source: str, *, bundled: Callable[[], Iterable[Mapping[str, Any]]]) -> 
         return Dataset.build(source, bundled())
     path = Path(source).expanduser()
     if path.exists():
-        return Dataset.build(source, _files(path))
+        own = layout(path) if path.is_dir() else None
+        return Dataset.build(source, _files(path) if own is None else own)
     if path.suffix.lower() in SUFFIXES or not _HUB_ID.fullmatch(source):
         raise DataError(
             f"--bench-data: {source!r} is not there. Expected 'bundled', an existing "

@@ -64,10 +64,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One conversation of a task; most tasks have a single one."""
+    """One prompt of a task; most tasks have a single one.
+
+    With ``new_session`` the conversation starts anew (the workspace stays); else it goes on.
+    """
 
     prompt: str
     new_session: bool = False
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,12 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """All that an agent may see of a task.  Never a reference, a check, a rubric or a label."""
+    """All that an agent may see of a task.  Never a reference, a check, a rubric or a label.
+
+    In a task of several sessions an agent is called once for each: ``session`` is its number from
+    1, ``prompt`` its prompt, ``sessions`` are those so far, and ``history`` are the events of the
+    present conversation before it (none if it is a new one).
+    """
 
     benchmark: str
     id: str
@@ -96,12 +105,20 @@ class AgentTask:
     time_limit_s: float
     trial: int
     seed: int
+    session: int = 1
+    history: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def new_session(self) -> bool:
+        """Whether this session starts a new conversation."""
+        return self.session == 1 or self.sessions[self.session - 1].new_session
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary, as written to ``AGENTBENCH_TASK_FILE``."""
         data = {name: getattr(self, name) for name in self.__slots__}
         data["sessions"] = [_fields(session) for session in self.sessions]
         data["tools"] = [{**_fields(t), "calls": [dict(c) for c in t.calls]} for t in self.tools]
+        data["history"] = [dict(event) for event in self.history]
         return data
 
     @classmethod
@@ -112,18 +129,26 @@ class AgentTask:
                 **data,
                 "sessions": tuple(Session(**s) for s in data["sessions"]),
                 "tools": tuple(Tool(**{**t, "calls": tuple(t["calls"])}) for t in data["tools"]),
+                "history": tuple(data.get("history", ())),
             }
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a trial consumed; ``None`` means unknown, never zero."""
+    """What a trial consumed; ``None`` means unknown, never zero.
+
+    ``requests`` are the messages that report a usage; ``total_tokens`` includes what was read from
+    and written to a cache.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
     requests: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    total_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +183,8 @@ class Grade:
     """The grader's answer.
 
     ``score`` in [0, 1], or ``None`` when nothing could be scored.  ``files`` are evidence to keep,
-    relative path to content.
+    relative path to content.  ``skip`` makes the trial a skip for that reason; ``reason`` is why a
+    trial fails where no check tells it.
     """
 
     checks: tuple[Check, ...]
@@ -166,19 +192,21 @@ class Grade:
     details: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     skip: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What a grader gets: the task, the transcript and the outcome.
 
-    ``place()`` is the workspace as the agent left it.
+    ``place()`` is the workspace as the agent left it; ``agent`` is the agent's name.
     """
 
     task: Task
     trial: int
     transcript: Any
     place: Callable[[], Path]
+    agent: str = ""
 
     @property
     def workspace(self) -> Path:

@@ -88,7 +88,7 @@ class Plan:
             source = "bundled"
 
         def make() -> Dataset:
-            dataset = load(source, bundled=benchmark.bundled)
+            dataset = load(source, bundled=benchmark.bundled, layout=benchmark.layout)
             _check_columns(benchmark, dataset)
             return dataset
 
@@ -142,16 +142,17 @@ def _check_columns(benchmark: Benchmark, dataset: Dataset) -> None:
         )
 
 
-def check_references(benchmark: Benchmark, agents: tuple[str, ...]) -> None:
-    """Refuse the agent ``reference`` for a benchmark without reference solutions.
+def check_references(loaded: Loaded, agents: tuple[str, ...]) -> None:
+    """Refuse the agent ``reference`` for a dataset without reference solutions.
 
     Raises
     ------
     ConfigError
         Naming ``--bench-agent``.
     """
-    if "reference" in agents and not benchmark.has_reference:
+    benchmark, dataset = loaded.benchmark, loaded.dataset
+    if "reference" in agents and not benchmark.solvable(dataset):
         raise ConfigError(
-            f"--bench-agent: {benchmark.name} has no reference solutions; name an agent, "
-            "e.g. --bench-agent=cmd:'python my_agent.py'"
+            f"--bench-agent: {benchmark.name} has no reference solutions for {dataset.source}; "
+            "name an agent, e.g. --bench-agent=cmd:'python my_agent.py'"
         )

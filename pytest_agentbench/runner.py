@@ -32,12 +32,16 @@ from pytest_agentbench.model import (
     Usage,
     Verdict,
 )
+from pytest_agentbench.sandbox import Sandbox
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.text import clean, one_line
-from pytest_agentbench.transcripts import Transcript
-from pytest_agentbench.workspace import Workspace, keep
+from pytest_agentbench.transcripts import Transcript, user
+from pytest_agentbench.workspace import Diff, Workspace, keep
 
 __all__ = ["Resources", "Trial", "failure_text"]
+
+#: More file names than this of a kind are counted in a record, and not listed.
+MAX_NAMES = 200
 
 
 class Resources:
@@ -49,6 +53,7 @@ class Resources:
         self.base = base
         #: Gives further arguments for starting the browser; asked when it is started.
         self.launch: Callable[[], Mapping[str, Any]] = dict
+        self.sandbox = Sandbox(settings.sandbox, base)
         self._engine: BrowserEngine | None = None
         self._judge: list[Judge | None] = []
 
@@ -70,7 +75,8 @@ class Resources:
         return self._judge[0]
 
     def close(self) -> None:
-        """End the browser if there is one."""
+        """End the browser and the grading server if there are."""
+        self.sandbox.close()
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -95,6 +101,7 @@ class Trial:
     #: What the agent did, once it has run.
     transcript: Transcript | None = None
     _workspace: Workspace | None = None
+    _diff: Diff | None = None
     _task: Task | None = None
     _agent_task: AgentTask | None = None
     _clock: dict[str, float] = field(default_factory=dict)
@@ -146,15 +153,20 @@ class Trial:
             _ = self.task
             stage = "preparing the workspace"
             self._prepare()
+            self._check_judge()
+            stage = "the task's prerequisites"
+            absent = self._absent(agent)
             stage = "the agent's adapter"
-            run = self._timed("agent", lambda: self._run_agent(agent))
+            run = self._timed("agent", lambda: self._run_agent(agent, absent))
             self.transcript = run.transcript
             if self._workspace is not None:
+                stage = "the workspace"
                 self._workspace.settle()
+                self._diff = self._workspace.diff()
             stage = "the transcript"
             usage = run.transcript.usage()
             stage = "the grader"
-            grade = self._timed("grade", lambda: self._grade(run))
+            grade = self._timed("grade", lambda: self._grade(run, agent))
             verdict, reason = self._decide(run, grade)
         except SkipTrial as skip:
             verdict, reason = "skip", str(skip)
@@ -181,6 +193,7 @@ class Trial:
             details={
                 "slug": self.ref.slug,
                 "groups": dict(self.ref.groups),
+                **self._changes(),
                 **(grade.details if grade is not None else {}),
             },
         )
@@ -208,8 +221,24 @@ class Trial:
         if type(self.benchmark).prepare is not Benchmark.prepare:
             _ = self.workspace
 
-    def _run_agent(self, agent: Agent) -> AgentRun:
+    def _check_judge(self) -> None:
+        """Skip what only a judge could grade before the agent has its time."""
+        if self.resources.judge is None and self.benchmark.needs_judge(self.task):
+            raise SkipTrial("the judge is off, and nothing else grades this task")
+
+    def _absent(self, agent: Agent) -> str:
+        """What the task declares and this machine lacks, as a reason to fail; or skip for it."""
+        if not agent.live or self.settings.missing == "run":
+            return ""
+        absent = "; ".join(self.benchmark.absent(self.task))
+        if absent and self.settings.missing == "skip":
+            raise SkipTrial(f"prerequisites are absent: {absent}")
+        return absent
+
+    def _run_agent(self, agent: Agent, absent: str) -> AgentRun:
         task = self.task
+        if absent:
+            return AgentRun(Transcript((user(task.prompt),)), f"not run: {absent}")
         return agent.run(
             Call(
                 task=self.agent_task,
@@ -223,11 +252,12 @@ class Trial:
     def _place(self) -> Path:
         return self.workspace.path
 
-    def _grade(self, run: AgentRun) -> Grade:
-        attempt = Attempt(self.task, self.number, run.transcript, self._place)
+    def _grade(self, run: AgentRun, agent: Agent) -> Grade:
+        attempt = Attempt(self.task, self.number, run.transcript, self._place, agent.name)
         tools = Tools(
             browser=self.resources.browser,
             judge=self.resources.judge,
+            sandbox=self.resources.sandbox,
             timeout_scale=self.settings.timeout_scale,
             evidence=self.settings.artifacts if self.directory is not None else "none",
         )
@@ -246,6 +276,8 @@ class Trial:
         least = self.benchmark.pass_score if least is None else least
         if grade.score >= least - 1e-12:
             return "pass", ""
+        if grade.reason:
+            return "fail", grade.reason
         failed = [check for check in grade.checks if check.passed is False]
         told = [c for c in failed if not c.message.startswith("not reached")] or failed
         if not told:
@@ -254,6 +286,16 @@ class Trial:
         return "fail", f"{told[0].name}: {told[0].message}{more}"
 
     # -- evidence -------------------------------------------------------------------------------
+
+    def _changes(self) -> dict[str, Any]:
+        """Names of the files that the agent created, changed and deleted, for the record."""
+        diff = self._diff
+        if not diff:
+            return {}
+        names = {"created": diff.created, "changed": diff.changed, "deleted": diff.deleted}
+        found: dict[str, Any] = {kind: list(names[kind][:MAX_NAMES]) for kind in names}
+        left_out = sum(max(0, len(names[kind]) - MAX_NAMES) for kind in names)
+        return {"workspace": {**found, **({"more": left_out} if left_out else {})}}
 
     def _keep(self, record: TrialRecord, run: AgentRun | None, grade: Grade | None) -> TrialRecord:
         wanted = self.settings.artifacts
@@ -273,16 +315,10 @@ class Trial:
                     files[name] = data
             if self._task is not None:
                 files["task.json"] = json.dumps(self.agent_task.to_json()).encode("ascii")
-            if self._workspace is not None:
-                diff = self._workspace.diff()
-                if diff:
-                    left_out = keep(self._workspace.path, diff, self.directory / "workspace")
-                    workspace = {
-                        "created": diff.created[:200],
-                        "changed": diff.changed[:200],
-                        "deleted": diff.deleted[:200],
-                        "not_kept": left_out[:200],
-                    }
+            if self._workspace is not None and self._diff:
+                left_out = keep(self._workspace.path, self._diff, self.directory / "workspace")
+                if left_out:
+                    workspace = {**record.details["workspace"], "not_kept": left_out[:MAX_NAMES]}
                     record = record.replace(details={**record.details, "workspace": workspace})
             details = {**record.details, "files": [*files], "directory": str(self.directory)}
             record = record.replace(details=details)

@@ -59,11 +59,22 @@ OPTIONS = (
     ),
     Option("trials", "K", "trials per task (default: 1)"),
     Option("k", "LIST", "the k of pass@k and pass^k to report (default: 1 and the trials)"),
-    Option("judge", "SPEC", "rubric judge: off or py:MODULE:ATTR (default: off)"),
+    Option("judge", "SPEC", "judge: off, py:MODULE:ATTR or replay:FILE (default: off)"),
     Option("pass-score", "X", "score in [0, 1] from which a trial passes (default: per benchmark)"),
     Option("out", "DIR", "run directory (default: .agentbench/RUN_ID below the rootdir)"),
     Option("artifacts", "WHICH", "evidence to keep: failed, all or none (default: failed)"),
     Option("timeout-scale", "X", "factor on every time limit (default: 1.0)"),
+    Option(
+        "missing",
+        "HOW",
+        "tasks whose prerequisites are absent: skip, run (all the same) or fail (default: skip)",
+    ),
+    Option(
+        "sandbox",
+        "MODE",
+        "isolation of graders: auto (what there is), strict (refuse to run with less than all) or "
+        "off (default: auto)",
+    ),
     Option("limit", "N", "only the first N tasks of each benchmark"),
     Option("seed", "N", "seed handed to agents and used by the statistics (default: 0)"),
     Option(
@@ -74,7 +85,12 @@ OPTIONS = (
     ),
 )
 
-ARTIFACTS = ("failed", "all", "none")
+#: Options that take one of a few words, and the words.
+CHOICES = {
+    "artifacts": ("failed", "all", "none"),
+    "missing": ("skip", "run", "fail"),
+    "sandbox": ("auto", "strict", "off"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,8 @@ class Settings:
     artifacts: str = "failed"
     timeout_scale: float = 1.0
     limit: int | None = None
+    missing: str = "skip"
+    sandbox: str = "auto"
     seed: int = 0
     libraries: tuple[tuple[str, str], ...] = ()
 
@@ -174,6 +192,14 @@ class _Value(NamedTuple):
     def bad(self, expected: str) -> ConfigError:
         return ConfigError(f"{self.where}: expected {expected}, got {self.last!r}")
 
+    def choice(self, words: tuple[str, ...]) -> str:
+        if self.last not in words:
+            from pytest_agentbench.text import did_you_mean
+
+            known = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise ConfigError(f"{self.bad(known)}.{did_you_mean(self.last, words)}")
+        return self.last
+
     def integer(self, least: int) -> int:
         try:
             number = int(self.last)
@@ -226,13 +252,8 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
             out["pass_score"] = value.number(0, 1)
         elif name == "out":
             out["out"] = value.last
-        elif name == "artifacts":
-            if value.last not in ARTIFACTS:
-                from pytest_agentbench.text import did_you_mean
-
-                hint = did_you_mean(value.last, ARTIFACTS)
-                raise ConfigError(f"{value.bad('failed, all or none')}.{hint}")
-            out["artifacts"] = value.last
+        elif name in CHOICES:
+            out[name] = value.choice(CHOICES[name])
         elif name == "timeout-scale":
             out["timeout_scale"] = value.number(0.001, 1000)
         elif name == "limit":

@@ -5,7 +5,9 @@ The canonical form is OpenClaw's event list, one JSON object a line::
     {"type": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": …},
         {"type": "toolCall", "id": …, "name": …, "arguments": {…}}], "usage": {…}}}
 
-Reading is tolerant: unknown events are kept, a line that is not JSON is kept as a ``raw`` event.
+Reading is tolerant: unknown events are kept, a line that is not JSON is kept as
+``{"raw": line, "parse_error": why}``.  Other formats (see :mod:`pytest_agentbench.formats`) are
+recognised and converted.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_agentbench.formats import from_any
 from pytest_agentbench.model import Usage
 
 __all__ = ["ToolCall", "Transcript", "assistant", "text_part", "tool_call", "user"]
@@ -47,14 +50,28 @@ class Transcript:
     @classmethod
     def from_events(cls, events: Iterable[Any]) -> Transcript:
         """Canonical events out of a list; what is not an object is kept as a ``raw`` event."""
+        given = list(events)
+        found = from_any(given)
         return cls(
-            tuple(e if isinstance(e, Mapping) else {"type": "raw", "raw": e} for e in events)
+            tuple(
+                event if isinstance(event, Mapping) else {"type": "raw", "raw": event}
+                for event in (given if found is None else found)
+            )
         )
 
     @classmethod
     def from_jsonl(cls, text: str) -> Transcript:
-        """Read a ``transcript.jsonl``; blank lines are passed over, bad ones kept as ``raw``."""
-        return cls.from_events(_read_line(line) for line in text.split("\n") if line.strip())
+        """Read a ``transcript.jsonl``; blank lines are passed over, bad ones kept.
+
+        A file that is one JSON value of a known format is read as such.
+        """
+        events = [_read_line(line) for line in text.split("\n") if line.strip()]
+        if events and (len(events) == 1 or "parse_error" in events[0]):
+            whole = events[0] if len(events) == 1 else _read_line(text)
+            found = from_any(whole)
+            if found is not None:
+                return cls.from_events(found)
+        return cls.from_events(events)
 
     @classmethod
     def coerce(cls, value: Any, prompt: str) -> Transcript:
@@ -120,21 +137,41 @@ class Transcript:
             requests += 1
             cost = usage.get("cost")
             amounts = {
-                "input": usage.get("input", usage.get("input_tokens")),
-                "output": usage.get("output", usage.get("output_tokens")),
-                "cost": cost.get("total") if isinstance(cost, Mapping) else cost,
+                "input_tokens": usage.get("input", usage.get("input_tokens")),
+                "output_tokens": usage.get("output", usage.get("output_tokens")),
+                "cache_read_tokens": usage.get("cacheRead"),
+                "cache_write_tokens": usage.get("cacheWrite"),
+                "total_tokens": usage.get("totalTokens", usage.get("total_tokens")),
+                "cost_usd": cost.get("total") if isinstance(cost, Mapping) else cost,
             }
             for key, amount in amounts.items():
                 if _is_amount(amount):
                     seen[key] = seen.get(key, 0) + amount
         if not requests:
             return Usage()
+        whole = {name: int(amount) for name, amount in seen.items() if name != "cost_usd"}
         return Usage(
-            input_tokens=int(seen["input"]) if "input" in seen else None,
-            output_tokens=int(seen["output"]) if "output" in seen else None,
-            cost_usd=float(seen["cost"]) if "cost" in seen else None,
             requests=requests,
+            cost_usd=float(seen["cost_usd"]) if "cost_usd" in seen else None,
+            **whole,
         )
+
+    def normalized(self) -> list[dict[str, Any]]:
+        """The events as graders expect them, copied.
+
+        The content of each message is a list of objects; what a tool was called with stands under
+        ``arguments`` and under ``params``.
+        """
+        out = []
+        for event in self.events:
+            copy = dict(event)
+            message = copy.get("message")
+            if copy.get("type") == "message":
+                message = dict(message) if isinstance(message, Mapping) else {}
+                message["content"] = [_normal(part) for part in _parts(message)]
+                copy["message"] = message
+            out.append(copy)
+        return out
 
     # -- writing it -----------------------------------------------------------------------------
 
@@ -177,8 +214,18 @@ def _message(role: str, content: list[Any]) -> dict[str, Any]:
 def _read_line(line: str) -> Any:
     try:
         return json.loads(line)
-    except (ValueError, RecursionError):
-        return {"type": "raw", "raw": line}
+    except (ValueError, RecursionError) as error:
+        return {"raw": line, "parse_error": str(error)}
+
+
+def _normal(part: Event) -> dict[str, Any]:
+    copy = dict(part)
+    if copy.get("type") == "toolCall":
+        given = copy.get("arguments", copy.get("params", copy.get("input")))
+        for key in ("arguments", "params"):
+            copy[key] = dict(_arguments(copy.get(key, given)))
+        copy["name"] = str(copy.get("name") or "")
+    return copy
 
 
 def _parts(message: Event) -> list[Event]:

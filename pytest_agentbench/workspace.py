@@ -65,12 +65,24 @@ class Workspace:
         self.path.mkdir()
         self.output.mkdir()
         self._seeded: Mapping[str, FileState] = {}
+        self._outputs: set[Path] = set()
 
     def __enter__(self) -> Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+    def output_of(self, session: int) -> Path:
+        """The output directory of a session, from 1; made when first asked for."""
+        if session == 1:
+            return self.output
+        path = self._root / f"output-{session}"
+        if path not in self._outputs:
+            remove_tree(path)  # whatever an earlier session put in its place
+            path.mkdir()
+            self._outputs.add(path)
+        return path
 
     def seal(self) -> None:
         """Remember the present state as the seeded one."""

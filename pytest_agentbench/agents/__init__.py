@@ -48,14 +48,18 @@ class Call:
 
     @property
     def output(self) -> Path:
-        """Where a transcript may be left; outside the workspace."""
-        return self.place().output
+        """Where a transcript may be left, one per session; outside the workspace."""
+        return self.place().output_of(self.task.session)
 
 
 class Agent(ABC):
-    """Runs trials.  ``name`` identifies it in records, node ids and paths."""
+    """Runs trials.  ``name`` identifies it in records, node ids and paths.
+
+    ``live`` says whether it does the tasks now, and so needs what they declare as prerequisites.
+    """
 
     name: str
+    live: bool = True
 
     @abstractmethod
     def run(self, call: Call) -> AgentRun:

@@ -13,6 +13,7 @@ class ReferenceAgent(Agent):
     """Gives each task's reference solution: calibrates the benchmark, not a model."""
 
     name = "reference"
+    live = False
 
     def run(self, call: Call) -> AgentRun:
         return AgentRun(call.solution())
@@ -22,6 +23,7 @@ class NoopAgent(Agent):
     """Answers nothing; every task that it passes is not worth asking."""
 
     name = "noop"
+    live = False
 
     def run(self, call: Call) -> AgentRun:
         return AgentRun(Transcript((user(call.task.prompt),)))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_agentbench.agents import Agent, Call, read_transcript
+from pytest_agentbench.agents.sessions import by_session
 from pytest_agentbench.errors import ConfigError, HarnessError
 from pytest_agentbench.model import AgentRun
 from pytest_agentbench.process import Completed, agent_environment, run
@@ -60,7 +61,7 @@ class CommandAgent(Agent):
         return cls(argv, _name(words))
 
     def run(self, call: Call) -> AgentRun:
-        return run_command(self.argv, call)
+        return by_session(call, lambda part: run_command(self.argv, part))
 
 
 def run_command(
@@ -68,6 +69,7 @@ def run_command(
 ) -> AgentRun:
     """Run *argv* for *call* and read what it left."""
     task_file = call.output.parent / "task.json"
+    task_file.unlink(missing_ok=True)  # a session before may have made a link of it
     task_file.write_text(json.dumps(call.task.to_json()), encoding="ascii")
     # a lone surrogate in a dataset has no encoding
     prompt = call.task.prompt.encode("utf-8", "replace").decode()
@@ -84,6 +86,8 @@ def run_command(
             "AGENTBENCH_WORKSPACE": str(call.workspace),
             "AGENTBENCH_TRIAL": str(call.task.trial),
             "AGENTBENCH_SEED": str(call.task.seed),
+            "AGENTBENCH_SESSION": str(call.task.session),
+            "AGENTBENCH_NEW_SESSION": str(int(call.task.new_session)),
             **(extra_env or {}),
         }
     )

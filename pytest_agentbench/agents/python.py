@@ -21,6 +21,7 @@ from typing import Any
 
 from pytest_agentbench.agents import Agent, Call, resolve
 from pytest_agentbench.agents.command import run_command
+from pytest_agentbench.agents.sessions import by_session
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import AgentRun, AgentTask
 from pytest_agentbench.text import one_line, slug
@@ -77,6 +78,9 @@ class PythonAgent(Agent):
         self.name = slug(spec.rpartition(":")[2])
 
     def run(self, call: Call) -> AgentRun:
+        return by_session(call, self._run)
+
+    def _run(self, call: Call) -> AgentRun:
         argv = [sys.executable, "-c", _HOST, json.dumps(sys.path), self.spec, str(call.output)]
         return run_command(argv, call)
 
@@ -137,6 +141,9 @@ class InProcessAgent(Agent):
         )
 
     def run(self, call: Call) -> AgentRun:
+        return by_session(call, self._run)
+
+    def _run(self, call: Call) -> AgentRun:
         outcome: list[AgentRun] = []
         nothing = Transcript((user(call.task.prompt),))
         late = f"the agent was not done in {call.time_limit_s:g} s"

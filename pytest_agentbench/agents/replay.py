@@ -12,7 +12,7 @@ from pytest_agentbench.model import AgentRun
 from pytest_agentbench.text import slug
 from pytest_agentbench.workspace import read_regular, snapshot
 
-__all__ = ["ReplayAgent"]
+__all__ = ["ReplayAgent", "overlay"]
 
 #: Files in a trial's directory of which at least one must be there.
 RECORDED = ("transcript.jsonl", "response.txt", "app.html", "workspace")
@@ -20,6 +20,8 @@ RECORDED = ("transcript.jsonl", "response.txt", "app.html", "workspace")
 
 class ReplayAgent(Agent):
     """Reads ``DIR/<benchmark>/<task_id>/<trial>/``: transcript, app and changed workspace files."""
+
+    live = False
 
     def __init__(self, directory: Path) -> None:
         if not directory.expanduser().is_dir():
@@ -35,14 +37,14 @@ class ReplayAgent(Agent):
             if name not in ("", ".", "..") and "/" not in name and "\0" not in name:
                 if any(os.path.exists(trial / part) for part in RECORDED):  # noqa: PTH110
                     if (trial / "workspace").is_dir():
-                        _overlay(trial / "workspace", call.workspace)
+                        overlay(trial / "workspace", call.workspace)
                     return AgentRun(read_transcript(trial, call.task.prompt, None))
         raise SkipTrial(
             f"trial {call.task.trial} of {call.task.id!r} was not recorded in {self.directory}"
         )
 
 
-def _overlay(recorded: Path, workspace: Path) -> None:
+def overlay(recorded: Path, workspace: Path) -> None:
     """Lay the recorded regular files over the seeded workspace; links are left out."""
     for name, state in snapshot(recorded):
         if state.kind != "file":

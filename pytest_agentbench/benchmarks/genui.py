@@ -112,6 +112,7 @@ class GenUI(Benchmark):
     )
     group_columns = ("suite_type", "category", "prompt_explicitness")
     has_reference = True
+    browses = True
     time_limit_s = 600.0
 
     # -- rows -----------------------------------------------------------------------------------
@@ -519,6 +520,10 @@ def _rubric_checks(
                     page_text=report.text if report else "",
                     page_source=html or "",
                     screenshot=report.screenshot if report else None,
+                    benchmark=attempt.task.ref.benchmark,
+                    task_id=attempt.task.ref.id,
+                    agent=attempt.agent,
+                    trial=attempt.trial,
                 ),
                 timeout=JUDGE_LIMIT_S * tools.timeout_scale,
             )

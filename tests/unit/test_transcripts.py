@@ -56,7 +56,8 @@ def test_reading_keeps_unknown_and_broken_lines() -> None:
     events = Transcript.from_jsonl(text).events
 
     assert events[0] == {"type": "note", "x": 1}
-    assert events[1] == {"type": "raw", "raw": "broken"}
+    assert events[1]["raw"] == "broken"
+    assert "Expecting value" in events[1]["parse_error"]
     assert events[2] == {"type": "raw", "raw": [1, 2]}
     assert events[3] == user("hi")
 
