@@ -18,6 +18,7 @@ from pytest_agentbench.plan import Loaded, Plan, TrialId, check_references, tria
 from pytest_agentbench.registry import Registry
 from pytest_agentbench.runlog import trial_directory
 from pytest_agentbench.runner import Resources, Trial, failure_text
+from pytest_agentbench.sandbox import Isolation
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.summary import Expected
 from pytest_agentbench.text import did_you_mean, one_line, slug
@@ -67,6 +68,8 @@ class BenchRun:
     out: Path
     select: tuple[str, ...] = ()
     overridden: bool = False
+    #: What the sandbox of graders is worth here; ``None`` where no benchmark needs it.
+    isolation: Isolation | None = None
     agents: dict[str, Agent] = field(default_factory=dict)
     _marked: set[str] = field(default_factory=set)
 
@@ -193,6 +196,9 @@ def activate(config: pytest.Config) -> None:
         from pytest_agentbench.judge import load_judge
 
         load_judge(run.settings.judge)
+        sandboxed = any(run.load(name).benchmark.sandboxed for name in run.settings.benchmarks)
+        if sandboxed and not hasattr(config, "workerinput") and not config.option.collectonly:
+            run.isolation = run.resources.sandbox.check()
     _take_selectors(run)
 
 

@@ -109,9 +109,12 @@ class Reporter:
         lines.append(
             shorten(f"agentbench: agent {agents}{default}, judge {run.settings.judge}", WIDTH)
         )
-        executable = find_executable()
-        browser = str(executable).rpartition("/")[2] if executable else "none on PATH"
-        lines.append(f"agentbench: browser Playwright's own if installed, else {browser}")
+        if any(loaded.benchmark.browses for loaded in run.plan.loaded.values()):
+            executable = find_executable()
+            browser = str(executable).rpartition("/")[2] if executable else "none on PATH"
+            lines.append(f"agentbench: browser Playwright's own if installed, else {browser}")
+        if run.isolation is not None:
+            lines.append(f"agentbench: sandbox {run.isolation}")
         return lines
 
     def collected(self, items: Sequence[pytest.Item]) -> None:
@@ -228,6 +231,8 @@ class Reporter:
             {self.expected[nodeid]: record for nodeid, record in self.records.items()},
             ks=run.settings.report_ks,
             extras=self._extras,
+            reports=self._reports,
+            headline=lambda name: run.plan.load(name).benchmark.headline,
             seed=run.settings.seed,
         )
         if self._started:
@@ -240,6 +245,8 @@ class Reporter:
             return
         for name, value in suite_properties(self.summaries):
             _junit_property(self.config, name, value)
+        if run.isolation is not None:
+            _junit_property(self.config, "sandbox", str(run.isolation))
         hook = self.config.hook.pytest_agentbench_summary
         self._guarded(
             "pytest_agentbench_summary",
@@ -249,6 +256,18 @@ class Reporter:
     def _extras(self, name: str, records: Sequence[TrialRecord]) -> Mapping[str, float]:
         benchmark = self.run.plan.load(name).benchmark
         return self._guarded(f"headlines of {name}", lambda: benchmark.headlines(records)) or {}
+
+    def _reports(
+        self, summary: SuiteSummary, records: Sequence[TrialRecord]
+    ) -> Mapping[str, Any]:
+        benchmark = self.run.plan.load(summary.benchmark).benchmark
+        step = lambda: benchmark.report(summary, records)  # noqa: E731
+        return self._guarded(f"report of {summary.benchmark}", step) or {}
+
+    def _own_lines(self, summary: SuiteSummary) -> list[str]:
+        benchmark = self.run.plan.load(summary.benchmark).benchmark
+        step = lambda: list(benchmark.report_lines(summary.report))  # noqa: E731
+        return self._guarded(f"report of {summary.benchmark}", step) or []
 
     def terminal_summary(self, terminal: Any) -> None:
         """The section at the end of the terminal's output."""
@@ -267,9 +286,14 @@ class Reporter:
             terminal.write_line(brief_line(summary))
         for summary in self.summaries if verbosity >= 0 else ():
             for line in summary_lines(
-                summary, verbose=verbosity > 0, judge=self.run.settings.judge
+                summary,
+                verbose=verbosity > 0,
+                judge=self.run.settings.judge,
+                own=self._own_lines(summary),
             ):
                 terminal.write_line(line)
+        if self.run.isolation is not None and not self.run.isolation.full:
+            terminal.write_line(f"sandbox {self.run.isolation}")
         if self.repeated:
             terminal.write_line(
                 f"{self.repeated} trials were run again by another plugin; first results count"
@@ -293,6 +317,7 @@ class Reporter:
             "options": asdict(run.settings),
             "agents": list(run.agent_names),
             "judge": run.settings.judge,
+            "isolation": None if run.isolation is None else asdict(run.isolation),
             "datasets": {
                 name: {
                     "source": loaded.dataset.source,

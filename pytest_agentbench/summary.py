@@ -8,9 +8,10 @@ and when it is not complete, the number as it would be if all unscored trials fa
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_agentbench.model import TrialRecord, plain
@@ -24,6 +25,8 @@ from pytest_agentbench.scoring import (
     projected_pass_hat_k,
     wilson,
 )
+
+_SPREAD = ("mean_score", "std_score", "min_score", "max_score")
 
 __all__ = ["Expected", "Metric", "SuiteSummary", "TaskStat", "summarize"]
 
@@ -83,6 +86,15 @@ class TaskStat:
             self.scores.append(record.score if record.score is not None else float(record.passed))
 
     @property
+    def spread(self) -> tuple[float, float, float, float]:
+        """Mean, sample standard deviation (0 for one trial), least and greatest score; NaN
+        without a scored trial."""
+        if not self.scores:
+            return (math.nan,) * 4
+        deviation = statistics.stdev(self.scores) if len(self.scores) > 1 else 0.0
+        return mean(self.scores), deviation, min(self.scores), max(self.scores)
+
+    @property
     def missing(self) -> int:
         """Trials that were selected and not scored."""
         return max(0, self.wanted - self.scored)
@@ -106,6 +118,9 @@ class SuiteSummary:
     agent_s: float
     grade_s: float
     usage: Mapping[str, float]
+    #: The metric that comes first; the benchmark's own tables.
+    headline: str = ""
+    report: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def selected(self) -> int:
@@ -151,13 +166,14 @@ class SuiteSummary:
                         "wanted": stat.wanted,
                         "scored": stat.scored,
                         "passed": stat.passed,
-                        "mean_score": mean(stat.scores),
+                        **dict(zip(_SPREAD, stat.spread, strict=True)),
                     }
                     for stat in self.tasks
                 ],
                 "agent_s": round(self.agent_s, 3),
                 "grade_s": round(self.grade_s, 3),
                 "usage": self.usage,
+                **({self.benchmark: self.report} if self.report else {}),
             }
         )
         return result
@@ -169,6 +185,8 @@ def summarize(
     *,
     ks: Callable[[int], tuple[int, ...]],
     extras: Callable[[str, Sequence[TrialRecord]], Mapping[str, float]],
+    reports: Callable[[SuiteSummary, Sequence[TrialRecord]], Mapping[str, Any]] = lambda *_: {},
+    headline: Callable[[str], str] = lambda name: "",
     seed: int = 0,
 ) -> list[SuiteSummary]:
     """Summaries by suite and agent, in the order in which *expected* names them.
@@ -183,11 +201,21 @@ def summarize(
         The k to report for a number of trials per task.
     extras
         A benchmark's own numbers: name and scored records to numbers.
+    reports
+        A benchmark's own tables: the summary so far and all records.
+    headline
+        The metric that comes first, by the benchmark's name.
     """
     suites: dict[tuple[str, str, str], list[Expected]] = {}
     for trial in expected:
         suites.setdefault((trial.suite, trial.benchmark, trial.agent), []).append(trial)
-    return [_suite(*key, trials, records, ks, extras, seed) for key, trials in suites.items()]
+    found = []
+    for key, trials in suites.items():
+        summary, done = _suite(*key, trials, records, ks, extras, seed)
+        found.append(
+            replace(summary, headline=headline(key[1]), report=dict(reports(summary, done)))
+        )
+    return found
 
 
 def _suite(
@@ -199,7 +227,7 @@ def _suite(
     ks_of: Callable[[int], tuple[int, ...]],
     extras: Callable[[str, Sequence[TrialRecord]], Mapping[str, float]],
     seed: int,
-) -> SuiteSummary:
+) -> tuple[SuiteSummary, list[TrialRecord]]:
     stats: dict[str, TaskStat] = {}
     counts = dict.fromkeys(("pass", "fail", "error", "skip", "not run"), 0)
     done: list[TrialRecord] = []
@@ -227,11 +255,11 @@ def _suite(
             groups.setdefault(column, {}).setdefault(value, []).append(row)
     usage: Counter[str] = Counter()
     for record in done:
-        for name in ("input_tokens", "output_tokens", "cost_usd", "requests"):
+        for name in record.usage.__slots__:
             amount = getattr(record.usage, name)
             if amount is not None:
                 usage[name] += amount
-    return SuiteSummary(
+    summary = SuiteSummary(
         suite=suite,
         benchmark=benchmark,
         agent=agent,
@@ -250,6 +278,7 @@ def _suite(
         grade_s=math.fsum(record.grade_s for record in done),
         usage=dict(usage),
     )
+    return summary, done
 
 
 class _Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_agentbench.summary import Metric, SuiteSummary
 from pytest_agentbench.text import count, one_line, shorten
@@ -11,6 +11,7 @@ from pytest_agentbench.text import count, one_line, shorten
 __all__ = ["brief_line", "number", "summary_lines"]
 
 WIDTH = 80
+_USAGE = ("input_tokens", "output_tokens", "cost_usd", "requests")
 
 
 def number(value: float) -> str:
@@ -20,15 +21,22 @@ def number(value: float) -> str:
 
 def brief_line(summary: SuiteSummary) -> str:
     """One line with the headline numbers, for ``-q``."""
-    values = ", ".join(f"{m.name} {number(m.value)}" for m in summary.metrics)
+    metrics = _ordered(summary.metrics, summary.headline)
+    values = ", ".join(f"{m.name} {number(m.value)}" for m in metrics)
     return (
         f"{summary.suite} · {summary.agent}: {values} "
         f"({summary.scored} of {summary.selected} scored)"
     )
 
 
-def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterator[str]:
-    """The section of one suite and agent."""
+def _ordered(metrics: Sequence[Metric], headline: str) -> list[Metric]:
+    return sorted(metrics, key=lambda metric: metric.name != headline)
+
+
+def summary_lines(
+    summary: SuiteSummary, *, verbose: bool, judge: str, own: Iterable[str] = ()
+) -> Iterator[str]:
+    """The section of one suite and agent; *own* are the benchmark's own lines."""
     yield shorten(
         f"{summary.suite} · agent {summary.agent} · {count(len(summary.tasks), 'task')} x "
         f"{count(summary.trials, 'trial')}"
@@ -45,22 +53,30 @@ def summary_lines(summary: SuiteSummary, *, verbose: bool, judge: str) -> Iterat
     if counts["not run"]:
         told.append(f"{counts['not run']} not run")
     yield f"  {', '.join(told)}; scored {summary.scored} of {summary.selected}"
-    for metric in summary.metrics:
+    for metric in _ordered(summary.metrics, summary.headline):
         yield from _metric_lines(metric)
     extras = [f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()]
     if extras:
         yield f"  {' · '.join(extras)}"
-    if summary.usage:
+    if any(map(summary.usage.get, _USAGE)):
+        told = [name for name in _USAGE if summary.usage.get(name)]
         yield "  usage: " + ", ".join(
-            f"{name.replace('_', ' ')} {amount:,.4g}"
-            if isinstance(amount, float)
-            else f"{name.replace('_', ' ')} {amount:,}"
-            for name, amount in summary.usage.items()
+            f"{name.replace('_', ' ')} {summary.usage[name]:,.4g}"
+            if isinstance(summary.usage[name], float)
+            else f"{name.replace('_', ' ')} {summary.usage[name]:,}"
+            for name in told
         )
-    tables = {column: values for column, values in summary.groups.items() if len(values) > 1}
+    yield from own
+    covered = summary.report.get("covers", ())
+    tables = {
+        column: values
+        for column, values in summary.groups.items()
+        if len(values) > 1 and column not in covered
+    }
     names = [name for column, values in tables.items() for name in (column, *values)]
     for column, values in tables.items():
-        yield from _group_table(column, values, min(22, max(map(len, names))))
+        ordered = {value: _ordered(metrics, summary.headline) for value, metrics in values.items()}
+        yield from _group_table(column, ordered, min(22, max(map(len, names))))
     if summary.agent == "reference":
         yield from _calibration(summary)
     if verbose:
@@ -100,11 +116,9 @@ def _calibration(summary: SuiteSummary) -> Iterator[str]:
 
 
 def _task_table(summary: SuiteSummary) -> Iterator[str]:
-    width = min(48, max((len(stat.task_id) for stat in summary.tasks), default=4))
-    yield f"  {'task':<{width}} passed scored wanted  score"
+    width = min(34, max((len(stat.task_id) for stat in summary.tasks), default=4))
+    yield f"  {'task':<{width}} passed scored wanted   mean    std    min    max"
     for stat in summary.tasks:
-        score = math.fsum(stat.scores) / len(stat.scores) if stat.scores else math.nan
-        name = one_line(stat.task_id, width)
-        yield (
-            f"  {name:<{width}} {stat.passed:>6} {stat.scored:>6} {stat.wanted:>6}  {number(score)}"
-        )
+        counts = f"{stat.passed:>6} {stat.scored:>6} {stat.wanted:>6}"
+        scores = " ".join(f"{number(value):>6}" for value in stat.spread)
+        yield f"  {one_line(stat.task_id, width):<{width}} {counts} {scores}"

@@ -23,7 +23,7 @@ import json
 import os
 import re
 import secrets
-import shutil
+import shlex
 import site
 import socket
 import stat
@@ -33,7 +33,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,8 @@ class Isolation:
         return not self.missing
 
     def __str__(self) -> str:
-        held = ", ".join(self.held) or "none"
-        return held if self.full else f"degraded: {held}; missing {', '.join(self.missing)}"
+        held = ", ".join(self.held) or "nothing holds"
+        return held if self.full else f"degraded: {held}; missing: {', '.join(self.missing)}"
 
 
 def starts_processes(code: str) -> bool:
@@ -153,9 +153,10 @@ class Sandbox:
     def isolation(self) -> Isolation:
         """What holds here: tried out by graders that attack, not told from version numbers."""
         if self.mode == "off":
-            return Isolation((), ())
+            return Isolation((), ("everything (--bench-sandbox=off)",))
         with self._lock:
-            server = self._start()
+            server = self._server or _Server(self._base(), isolated=True)
+            self._server = server
         held, missing = list(server.layers), list(server.missing)
         with tempfile.TemporaryDirectory(prefix="agentbench-probe-") as place:
             for outbreak in self._probe(Path(place)):
@@ -170,7 +171,10 @@ class Sandbox:
         ConfigError
             Naming ``--bench-sandbox``.
         """
-        found = self.isolation()
+        try:
+            found = self.isolation()
+        except HarnessError as error:
+            raise ConfigError(f"--bench-sandbox: {error}") from error
         if self.mode == "strict" and not found.full:
             raise ConfigError(
                 f"--bench-sandbox: strict, but this machine lacks {', '.join(found.missing)}. "
@@ -186,8 +190,16 @@ class Sandbox:
 
     def _start(self) -> _Server:
         if self._server is None:
-            self._server = _Server(isolated=self.mode != "off")
+            self._server = _Server(self._base(), isolated=self.mode != "off")
+            if self.mode == "strict" and self._server.missing:
+                missing = ", ".join(self._server.missing)
+                raise HarnessError(f"the sandbox lacks {missing}, and is to be strict")
         return self._server
+
+    def _base(self) -> Path | None:
+        if self.base is not None:
+            self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.base
 
     def _run(
         self,
@@ -198,9 +210,7 @@ class Sandbox:
         processes: bool,
         wall: float,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        if self.base is not None:
-            self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory = Path(tempfile.mkdtemp(prefix="agentbench-grade-", dir=self.base))
+        directory = Path(tempfile.mkdtemp(prefix="agentbench-grade-", dir=self._base()))
         try:
             size = _stage(workspace, directory / "workspace", server.user)
             (directory / "tmp").mkdir()
@@ -472,16 +482,18 @@ def _copy_sparse(reader: Any, writer: Any, size: int) -> None:
 class _Server:
     """The running server process, and what it said it can do."""
 
-    def __init__(self, *, isolated: bool) -> None:
+    def __init__(self, base: Path | None, *, isolated: bool) -> None:
         self._cookie = secrets.token_hex(16)
+        self._python = _own_python(base)
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._buffer = b""
-        environment = _environment(self._cookie)
+        environment = _environment(self._cookie, self._python.parent)
         config = {
             "site": _site_directories(),
             "environment": environment,
-            **_readable(),
+            "python": str(self._python),
+            **_readable(self._python.parent),
         }
         with theirs:
             self._process = subprocess.Popen(
@@ -539,6 +551,7 @@ class _Server:
             self._process.wait()
         if self._process.returncode != 0:
             kill_marked(self._cookie)
+        remove_tree(self._python.parent)
 
 
 def _layers(ready: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -570,11 +583,27 @@ def _site_directories() -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _environment(cookie: str) -> dict[str, str]:
+def _own_python(base: Path | None) -> Path:
+    """A program that starts this Python for graders, without what its user has installed as pytest
+    plugins: their doings (sockets, caches, options) are not part of any task."""
+    path = Path(tempfile.mkdtemp(prefix="agentbench-python-", dir=base)) / "python"
+    path.parent.chmod(0o755)
+    path.write_text(
+        "#!/bin/sh\nPYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "
+        f'exec {shlex.quote(sys.executable)} "$@"\n',
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    for name in ("python3", f"python3.{sys.version_info.minor}"):
+        (path.parent / name).symlink_to("python")
+    return path
+
+
+def _environment(cookie: str, python: Path) -> dict[str, str]:
     """What a grader's environment is: built from nothing."""
     programs = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
     return {
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), *programs)),
+        "PATH": os.pathsep.join((str(python), str(Path(sys.executable).parent), *programs)),
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "TZ": os.environ.get("TZ", ""),
@@ -590,13 +619,10 @@ def _environment(cookie: str) -> dict[str, str]:
     }
 
 
-def _readable() -> dict[str, list[str]]:
-    """What graders may read: Python, its packages, programs and libraries.
-
-    Packages that are installed from a checkout and bring a pytest plugin are added one by one, so
-    that ``python -m pytest`` starts; of the checkout, names can be listed and nothing is read.
-    """
+def _readable(python: Path) -> dict[str, list[str]]:
+    """What graders may read: Python, its packages, programs and libraries."""
     roots = [
+        str(python),
         *(sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix),
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         *_site_directories(),
@@ -606,24 +632,4 @@ def _readable() -> dict[str, list[str]]:
     ]
     if site.ENABLE_USER_SITE:
         roots.append(site.getusersitepackages())
-    read = list(dict.fromkeys(os.path.realpath(root) for root in roots if root != "/"))
-    listed = []
-    for package in _plugin_packages():
-        real = os.path.realpath(package)
-        if not any(real == root or real.startswith(f"{root}/") for root in read):
-            read.append(real)
-            listed.append(os.path.dirname(real))
-    return {"read": read, "listed": listed}
-
-
-def _plugin_packages() -> Iterator[str]:
-    """Places of the packages that are pytest plugins, our own included; none is imported."""
-    from importlib.machinery import PathFinder
-    from importlib.metadata import entry_points
-
-    yield str(Path(__file__).parents[1])
-    for name in {entry.module.partition(".")[0] for entry in entry_points(group="pytest11")}:
-        with contextlib.suppress(Exception):
-            spec = PathFinder.find_spec(name)
-            if spec is not None:
-                yield from spec.submodule_search_locations or filter(None, (spec.origin,))
+    return {"read": list(dict.fromkeys(os.path.realpath(root) for root in roots if root != "/"))}

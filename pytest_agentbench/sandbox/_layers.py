@@ -192,10 +192,10 @@ def landlock_abi():
         return 0
 
 
-def landlock(*, read, listed, write, execute):
+def landlock(*, read, write, execute):
     """No file but below *read* can be read, none but below *write* written; no TCP, no signals out.
 
-    Directories in *listed* can be listed.  Programs in *write* can be started if *execute*.
+    Programs in *write* can be started if *execute*.
     """
     abi = landlock_abi()
     if abi < 1:
@@ -218,8 +218,6 @@ def landlock(*, read, listed, write, execute):
 
     for path in read:
         allow(path, _EXECUTE | _READ | _LIST)
-    for path in listed:
-        allow(path, _LIST)
     for path in _DEVICES:
         allow(path, _READ | _WRITE)
     rights = handled & ~_MAKE_SPECIAL

@@ -303,6 +303,7 @@ def work(job, config, result_write, output_write):
     for name in ("HOME", "TMPDIR", "TMP", "TEMP"):
         os.environ[name] = home
     sys.argv[:] = [""]
+    sys.executable = config["python"]
     sys.stdin, sys.stdout, sys.stderr = (
         open(fd, mode, errors="backslashreplace", closefd=False)
         for fd, mode in ((0, "r"), (1, "w"), (2, "w"))
@@ -353,7 +354,6 @@ def protect(job, config, workspace, home, held):
     if "landlock" in wanted:
         layers.landlock(
             read=config["read"],
-            listed=config["listed"],
             write=(workspace, home),
             execute=processes,
         )

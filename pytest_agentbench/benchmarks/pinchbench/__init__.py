@@ -167,7 +167,8 @@ class PinchBench(Benchmark):
         write_files(workspace, task.spec.files)
 
     def reference(self, task: Task, place: Callable[[], Path]) -> Transcript:
-        with as_file(_data() / "solutions" / task.ref.slug) as solution:
+        place_in = _data() / "recorded" / "right" / self.name / task.ref.slug / "1"
+        with as_file(place_in) as solution:
             if (solution / "workspace").is_dir():
                 overlay(solution / "workspace", place())
             return read_transcript(solution, task.prompt, None)
@@ -246,6 +247,7 @@ class PinchBench(Benchmark):
         order = [stat.groups.get("category", "") for stat in summary.tasks]
         total = math.fsum(means.values())
         return {
+            "covers": ["category"],
             "score": total,
             "max_score": float(len(means)),
             "pct": round(100 * total / len(means), 1) if means else None,
@@ -267,9 +269,10 @@ class PinchBench(Benchmark):
             )
         spent = report["efficiency"]
         if spent["total_tokens"]:
+            cost = f", ${spent['total_cost_usd']:,.4g}" if spent["total_cost_usd"] else ""
             yield (
                 f"  efficiency: {spent['total_tokens']:,} tokens ({spent['tokens_per_task']:,g} "
-                f"per run), {spent['total_requests']:,} requests, ${spent['total_cost_usd']:,.4g}"
+                f"per run), {spent['total_requests']:,} requests{cost}"
             )
 
 
