@@ -203,7 +203,9 @@ def _check_headers(data: bytes) -> None:
             return  # what is wrong with it the library will tell
         if kind in b"xXgLK" and size > MAX_HEADER:
             raise AssetError(f"the archive has an extended header of {size} bytes")
-        if kind == b"S" or (kind in b"xXg" and b"GNU.sparse" in data[position : position + size + _BLOCK]):
+        if kind == b"S" or (
+            kind in b"xXg" and b"GNU.sparse" in data[position : position + size + _BLOCK]
+        ):
             raise AssetError("the archive holds a sparse file")
         if size < 0:
             return

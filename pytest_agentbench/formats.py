@@ -155,7 +155,10 @@ def to_openai(events: Iterable[Any]) -> list[dict[str, Any]]:
     for message in _messages(events):
         role, parts = message.get("role"), _parts(message)
         if role == "toolResult":
-            entry = {"role": "tool", "tool_call_id": str(message.get("toolCallId", ""))}
+            entry: dict[str, Any] = {
+                "role": "tool",
+                "tool_call_id": str(message.get("toolCallId", "")),
+            }
             if message.get("toolName"):
                 entry["name"] = str(message["toolName"])
             out.append({**entry, "content": _joined(parts)})
@@ -185,7 +188,7 @@ def to_anthropic(events: Iterable[Any]) -> dict[str, Any]:
         if role == "system":
             system.append(_joined(parts))
         elif role == "toolResult":
-            block = {
+            block: dict[str, Any] = {
                 "type": "tool_result",
                 "tool_use_id": str(message.get("toolCallId", "")),
                 "content": [part for part in parts if part.get("type") == "text"],

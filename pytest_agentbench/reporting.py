@@ -257,9 +257,7 @@ class Reporter:
         benchmark = self.run.plan.load(name).benchmark
         return self._guarded(f"headlines of {name}", lambda: benchmark.headlines(records)) or {}
 
-    def _reports(
-        self, summary: SuiteSummary, records: Sequence[TrialRecord]
-    ) -> Mapping[str, Any]:
+    def _reports(self, summary: SuiteSummary, records: Sequence[TrialRecord]) -> Mapping[str, Any]:
         benchmark = self.run.plan.load(summary.benchmark).benchmark
         step = lambda: benchmark.report(summary, records)  # noqa: E731
         return self._guarded(f"report of {summary.benchmark}", step) or {}

@@ -116,9 +116,10 @@ def _calibration(summary: SuiteSummary) -> Iterator[str]:
 
 
 def _task_table(summary: SuiteSummary) -> Iterator[str]:
-    width = min(34, max((len(stat.task_id) for stat in summary.tasks), default=4))
-    yield f"  {'task':<{width}} passed scored wanted   mean    std    min    max"
+    width = min(33, max((len(stat.task_id) for stat in summary.tasks), default=4))
+    yield f"  {'task':<{width}}  passed wanted   mean    std    min    max"
     for stat in summary.tasks:
-        counts = f"{stat.passed:>6} {stat.scored:>6} {stat.wanted:>6}"
+        passed = f"{stat.passed}/{stat.scored}"
+        counts = f"{passed:>7} {stat.wanted:>6}"
         scores = " ".join(f"{number(value):>6}" for value in stat.spread)
         yield f"  {one_line(stat.task_id, width):<{width}} {counts} {scores}"

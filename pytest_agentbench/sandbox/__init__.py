@@ -23,29 +23,30 @@ import json
 import os
 import re
 import secrets
-import shlex
-import site
 import socket
-import stat
-import subprocess
-import sys
-import sysconfig
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_agentbench.errors import ConfigError, HarnessError
-from pytest_agentbench.process import kill_marked
+from pytest_agentbench.sandbox.client import Server
+from pytest_agentbench.sandbox.staging import WorkspaceTooLarge, stage
 from pytest_agentbench.text import one_line
 from pytest_agentbench.workspace import remove_tree
 
-__all__ = ["Criterion", "GraderEnded", "GraderResult", "Isolation", "Sandbox", "starts_processes"]
+__all__ = [
+    "Criterion",
+    "GraderEnded",
+    "GraderResult",
+    "Isolation",
+    "Sandbox",
+    "WorkspaceTooLarge",
+    "starts_processes",
+]
 
-_SERVER = Path(__file__).with_name("_server.py")
 #: Seconds for a grader; one that starts processes waits for them.
 WALL_S = 30.0
 WALL_PROCESSES_S = 60.0
@@ -54,9 +55,6 @@ TREE_MIB = 1024
 FILE_MIB = 16
 DISK_MIB = 256
 PROCESSES = 64
-#: A workspace larger than this is not copied.
-MAX_COPY_FILES = 100_000
-MAX_COPY_BYTES = 2 << 30
 #: Seconds that the server may take beyond the grader's own time.
 GRACE_S = 15.0
 
@@ -130,7 +128,7 @@ class Sandbox:
     def __init__(self, mode: str = "auto", base: Path | None = None) -> None:
         self.mode = mode
         self.base = base
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._lock = threading.Lock()
 
     def grade(
@@ -155,7 +153,7 @@ class Sandbox:
         if self.mode == "off":
             return Isolation((), ("everything (--bench-sandbox=off)",))
         with self._lock:
-            server = self._server or _Server(self._base(), isolated=True)
+            server = self._server or Server(self._base(), isolated=True)
             self._server = server
         held, missing = list(server.layers), list(server.missing)
         with tempfile.TemporaryDirectory(prefix="agentbench-probe-") as place:
@@ -188,9 +186,9 @@ class Sandbox:
             self._server.close()
             self._server = None
 
-    def _start(self) -> _Server:
+    def _start(self) -> Server:
         if self._server is None:
-            self._server = _Server(self._base(), isolated=self.mode != "off")
+            self._server = Server(self._base(), isolated=self.mode != "off")
             if self.mode == "strict" and self._server.missing:
                 missing = ", ".join(self._server.missing)
                 raise HarnessError(f"the sandbox lacks {missing}, and is to be strict")
@@ -203,7 +201,7 @@ class Sandbox:
 
     def _run(
         self,
-        server: _Server,
+        server: Server,
         code: str,
         transcript: Sequence[Any],
         workspace: Path | None,
@@ -212,7 +210,7 @@ class Sandbox:
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         directory = Path(tempfile.mkdtemp(prefix="agentbench-grade-", dir=self._base()))
         try:
-            size = _stage(workspace, directory / "workspace", server.user)
+            size = stage(workspace, directory / "workspace", server.user)
             (directory / "tmp").mkdir()
             if server.user is not None:
                 os.chown(directory / "tmp", server.user, server.user)
@@ -380,256 +378,3 @@ def _how_it_ended(answer: dict[str, Any], wall: float) -> str:
 def _said(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     return f": {one_line(lines[-1], 160)}" if lines else ""
-
-
-# -- the copy of the workspace --------------------------------------------------------------------
-
-
-def _stage(source: Path | None, target: Path, user: int | None) -> int:
-    """Copy the regular files, directories and links of *source*; give the bytes copied.
-
-    Raises
-    ------
-    WorkspaceTooLarge
-        There is more than is ever copied.
-    """
-    target.mkdir()
-    total = files = 0
-    made = [os.fspath(target)]
-    pending = [(os.fspath(source), os.fspath(target))] if source is not None else []
-    while pending:
-        here, there = pending.pop()
-        try:
-            entries = list(os.scandir(here))
-        except OSError:
-            continue
-        for entry in entries:
-            path = f"{there}/{entry.name}"
-            try:
-                info = entry.stat(follow_symlinks=False)
-                files += 1
-                if stat.S_ISDIR(info.st_mode):
-                    os.mkdir(path, stat.S_IMODE(info.st_mode) | 0o700)
-                    pending.append((entry.path, path))
-                elif stat.S_ISLNK(info.st_mode):
-                    os.symlink(os.readlink(entry.path), path)
-                elif stat.S_ISREG(info.st_mode):
-                    total += info.st_blocks * 512
-                    if total <= MAX_COPY_BYTES:
-                        _copy(entry.path, path, info)
-                else:
-                    continue  # pipes, sockets and devices
-            except OSError:
-                continue  # unreadable to us, or gone
-            made.append(path)
-            if files > MAX_COPY_FILES or total > MAX_COPY_BYTES:
-                raise WorkspaceTooLarge(
-                    f"the workspace holds more than {MAX_COPY_FILES} files or "
-                    f"{MAX_COPY_BYTES >> 30} GiB"
-                )
-    if user is not None:
-        for item in made:
-            os.lchown(item, user, user)
-    return total
-
-
-class WorkspaceTooLarge(Exception):
-    """The agent left more than is graded."""
-
-
-def _copy(source: str, target: str, info: os.stat_result) -> None:
-    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(info.st_mode))
-        try:
-            if info.st_blocks * 512 >= info.st_size:
-                while data := os.read(fd, 1 << 20):
-                    os.write(out, data)
-            else:
-                with os.fdopen(os.dup(fd), "rb") as reader, os.fdopen(os.dup(out), "wb") as writer:
-                    _copy_sparse(reader, writer, info.st_size)
-            os.utime(out, ns=(info.st_atime_ns, info.st_mtime_ns))
-        finally:
-            os.close(out)
-    finally:
-        os.close(fd)
-
-
-def _copy_sparse(reader: Any, writer: Any, size: int) -> None:
-    position = 0
-    writer.truncate(size)
-    while position < size:
-        try:
-            start = os.lseek(reader.fileno(), position, os.SEEK_DATA)
-        except OSError:
-            return  # a hole until the end
-        end = os.lseek(reader.fileno(), start, os.SEEK_HOLE)
-        os.lseek(reader.fileno(), start, os.SEEK_SET)
-        os.lseek(writer.fileno(), start, os.SEEK_SET)
-        left = end - start
-        while left:
-            data = os.read(reader.fileno(), min(left, 1 << 20))
-            if not data:
-                return
-            os.write(writer.fileno(), data)
-            left -= len(data)
-        position = end
-
-
-# -- the server -----------------------------------------------------------------------------------
-
-
-class _Server:
-    """The running server process, and what it said it can do."""
-
-    def __init__(self, base: Path | None, *, isolated: bool) -> None:
-        self._cookie = secrets.token_hex(16)
-        self._python = _own_python(base)
-        ours, theirs = socket.socketpair()
-        self._socket = ours
-        self._buffer = b""
-        environment = _environment(self._cookie, self._python.parent)
-        config = {
-            "site": _site_directories(),
-            "environment": environment,
-            "python": str(self._python),
-            **_readable(self._python.parent),
-        }
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", "-X", "utf8"),
-                    *(str(_SERVER), str(theirs.fileno()), json.dumps(config)),
-                ],
-                cwd="/",
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        try:
-            ready, _ = self._answer(60.0)
-        except OSError as error:
-            self.close()
-            raise HarnessError(f"the grading server did not start: {error}") from error
-        self.layers, self.missing = _layers(ready) if isolated else ((), ())
-        self.user = _spare_user() if "user" in self.layers else None
-
-    def ask(self, job: dict[str, Any], timeout: float) -> tuple[dict[str, Any], bytes]:
-        """Send *job*; the answer and the result's bytes."""
-        self._socket.settimeout(timeout)
-        self._socket.sendall(json.dumps(job).encode("ascii") + b"\n")
-        return self._answer(timeout)
-
-    def _answer(self, timeout: float) -> tuple[dict[str, Any], bytes]:
-        deadline = time.monotonic() + timeout
-        while b"\n" not in self._buffer:
-            self._receive(deadline)
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        answer = json.loads(line)
-        while len(self._buffer) < answer["size"]:
-            self._receive(deadline)
-        result, self._buffer = self._buffer[: answer["size"]], self._buffer[answer["size"] :]
-        return answer, result
-
-    def _receive(self, deadline: float) -> None:
-        self._socket.settimeout(max(0.01, deadline - time.monotonic()))
-        data = self._socket.recv(1 << 18)
-        if not data:
-            raise ConnectionError("it closed the connection")
-        self._buffer += data
-
-    def close(self) -> None:
-        """Close the connection, at which the server kills what it started and exits."""
-        self._socket.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.returncode != 0:
-            kill_marked(self._cookie)
-        remove_tree(self._python.parent)
-
-
-def _layers(ready: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Layers to apply, and those that are missing here."""
-    held, missing = ["limits"], []
-    for name, there in (("landlock", ready["landlock"] > 0), ("seccomp", ready["seccomp"])):
-        (held if there else missing).append(name)
-    if ready["root"]:
-        there = ready["user"] and ready["landlock"] > 0
-        (held if there else missing).append("user")
-    else:
-        (held if ready["namespace"] else missing).append("namespace")
-    return tuple(held), tuple(missing)
-
-
-def _spare_user() -> int:
-    """A user number that nobody else has, this process's own."""
-    with open("/proc/self/uid_map", encoding="ascii") as file:
-        ranges = [tuple(map(int, line.split())) for line in file]
-    start, _, length = max(ranges, key=lambda item: item[2])
-    if length > 2_000_000_000:
-        return 1_500_000_000 + os.getpid()
-    return start + length - 2 - os.getpid() % max(1, min(1000, length // 4))
-
-
-def _site_directories() -> list[str]:
-    names = ("site-packages", "dist-packages")
-    found = [path for path in sys.path if path.endswith(names) and Path(path).is_dir()]
-    return list(dict.fromkeys(found))
-
-
-def _own_python(base: Path | None) -> Path:
-    """A program that starts this Python for graders, without what its user has installed as pytest
-    plugins: their doings (sockets, caches, options) are not part of any task."""
-    path = Path(tempfile.mkdtemp(prefix="agentbench-python-", dir=base)) / "python"
-    path.parent.chmod(0o755)
-    path.write_text(
-        "#!/bin/sh\nPYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "
-        f'exec {shlex.quote(sys.executable)} "$@"\n',
-        encoding="utf-8",
-    )
-    path.chmod(0o755)
-    for name in ("python3", f"python3.{sys.version_info.minor}"):
-        (path.parent / name).symlink_to("python")
-    return path
-
-
-def _environment(cookie: str, python: Path) -> dict[str, str]:
-    """What a grader's environment is: built from nothing."""
-    programs = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-    return {
-        "PATH": os.pathsep.join((str(python), str(Path(sys.executable).parent), *programs)),
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C.UTF-8",
-        "TZ": os.environ.get("TZ", ""),
-        "USER": "grader",
-        "LOGNAME": "grader",
-        "SHELL": "/bin/sh",
-        "TERM": "dumb",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "AGENTBENCH_PROCESS": cookie,
-    }
-
-
-def _readable(python: Path) -> dict[str, list[str]]:
-    """What graders may read: Python, its packages, programs and libraries."""
-    roots = [
-        str(python),
-        *(sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix),
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        *_site_directories(),
-        *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/homebrew", "/nix/store"),
-        *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
-        *("/etc/localtime", "/etc/timezone", "/etc/mime.types", "/etc/magic"),
-    ]
-    if site.ENABLE_USER_SITE:
-        roots.append(site.getusersitepackages())
-    return {"read": list(dict.fromkeys(os.path.realpath(root) for root in roots if root != "/"))}

@@ -14,6 +14,8 @@ import resource
 import stat
 import struct
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -25,30 +27,30 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _MOUNT_SETATTR = 442
 
 
-def _call(number, *arguments):
-    result = _libc.syscall(number, *arguments)
+def _call(number: int, *arguments: Any) -> int:
+    result: int = _libc.syscall(number, *arguments)
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 
-def _prctl(option, *arguments):
+def _prctl(option: int, *arguments: int) -> None:
     padded = (*arguments, 0, 0, 0, 0)[:4]
     if _libc.prctl(option, *(ctypes.c_ulong(value) for value in padded)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def be_subreaper():
+def be_subreaper() -> None:
     """Adopt every descendant whose parent dies."""
     _prctl(36, 1)
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     """Be killed when the parent dies."""
     _prctl(1, 9)
 
 
-def no_new_privileges():
+def no_new_privileges() -> None:
     """Set-id programs give nothing from now on."""
     _prctl(38, 1)
 
@@ -56,7 +58,7 @@ def no_new_privileges():
 # -- limits ---------------------------------------------------------------------------------------
 
 
-def limit(*, memory_mib, cpu_s, file_mib, processes=None):
+def limit(*, memory_mib: int, cpu_s: float, file_mib: int, processes: int | None = None) -> None:
     """Resource limits, hard ones: no process of the tree can raise them again."""
     wanted = [
         (resource.RLIMIT_CORE, 0),
@@ -84,7 +86,7 @@ _DAC_READ_SEARCH = 2
 _SETUID = 7
 
 
-def may_change_user():
+def may_change_user() -> bool:
     """Whether this process is root and may become another user."""
     if not LINUX or os.geteuid() != 0:
         return False
@@ -93,7 +95,7 @@ def may_change_user():
     return bool(effective >> _SETUID & 1)
 
 
-def become(user):
+def become(user: int) -> None:
     """Root becomes the *user* number, which owns nothing and may only read what root may read.
 
     What it reads is for Landlock to decide; without it, do not call this.
@@ -111,7 +113,7 @@ def become(user):
         _capset(0)  # root without that capability: then what others may read must do
 
 
-def drop_capabilities():
+def drop_capabilities() -> None:
     """Keep none."""
     _bound(None)
     try:
@@ -121,7 +123,7 @@ def drop_capabilities():
     _capset(0)
 
 
-def _bound(kept):
+def _bound(kept: int | None) -> None:
     """No program that is started gets a capability, but *kept*."""
     for capability in range(64):
         if capability != kept:
@@ -131,7 +133,7 @@ def _bound(kept):
                 return  # beyond the last one, or not allowed: then there are none to lose
 
 
-def _capset(mask):
+def _capset(mask: int) -> None:
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     data = ctypes.create_string_buffer(
         struct.pack("=6I", mask, mask, mask, 0, 0, 0)  # effective, permitted, inheritable
@@ -140,7 +142,7 @@ def _capset(mask):
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def own_namespace(writable):
+def own_namespace(writable: str) -> None:
     """A user and mount namespace in which all but *writable* is read-only (not for root).
 
     It makes ``chmod`` and its like harmless, and lets the limit on processes count from zero.
@@ -163,12 +165,12 @@ def own_namespace(writable):
     _mount_setattr(place, 0, struct.pack("=QQQQ", 0, 1, 0, 0))
 
 
-def _mount(source, target, flags):
+def _mount(source: bytes | None, target: bytes, flags: int) -> None:
     if _libc.mount(source, target, None, ctypes.c_ulong(flags), None):
         raise OSError(ctypes.get_errno(), "mount")
 
 
-def _mount_setattr(path, flags, attributes):
+def _mount_setattr(path: bytes, flags: int, attributes: bytes) -> None:
     _call(_MOUNT_SETATTR, -100, path, flags, attributes, ctypes.c_size_t(len(attributes)))
 
 
@@ -182,7 +184,7 @@ _HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) -
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-def landlock_abi():
+def landlock_abi() -> int:
     """Version of Landlock's interface; 0 where there is none."""
     if not LINUX:
         return 0
@@ -192,7 +194,7 @@ def landlock_abi():
         return 0
 
 
-def landlock(*, read, write, execute):
+def landlock(*, read: Iterable[str], write: Iterable[str], execute: bool) -> None:
     """No file but below *read* can be read, none but below *write* written; no TCP, no signals out.
 
     Programs in *write* can be started if *execute*.
@@ -205,7 +207,7 @@ def landlock(*, read, write, execute):
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     ruleset = _call(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0)
 
-    def allow(path, access):
+    def allow(path: str, access: int) -> None:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
@@ -232,11 +234,12 @@ def landlock(*, read, write, execute):
 
 #: Numbers by machine: what nobody needs; what only starts processes; what tells them things; what
 #: changes modes, owners, times and attributes of files that need not be open.
-_TABLES = {
+_TABLES: dict[str, dict[str, Any]] = {
     "x86_64": {
         "arch": 0xC000003E,
-        "never": "socket:41 connect:42 bind:49 ptrace:101 process_vm_readv:310 process_vm_writev:311 "
-        "pidfd_open:434 pidfd_getfd:438 pidfd_send_signal:424 mount:165 umount2:166 unshare:272 "
+        "never": "socket:41 connect:42 bind:49 ptrace:101 process_vm_readv:310 "
+        "process_vm_writev:311 pidfd_open:434 pidfd_getfd:438 pidfd_send_signal:424 mount:165 "
+        "umount2:166 unshare:272 "
         "setns:308 pivot_root:155 chroot:161 bpf:321 perf_event_open:298 keyctl:250 add_key:248 "
         "request_key:249 userfaultfd:323 io_uring_setup:425 open_by_handle_at:304 mknod:133 "
         "mknodat:259 shmget:29 msgget:68 semget:64 mq_open:240 process_madvise:440 swapon:167 "
@@ -282,7 +285,7 @@ _EPERM, _ENOSYS = 1, 38
 _THREAD, _NEW_NAMESPACES = 0x10000, 0x7E020000
 
 
-def has_seccomp():
+def has_seccomp() -> bool:
     """Whether a filter can be installed here, on a machine whose numbers are known."""
     if not LINUX or platform.machine() not in _TABLES:
         return False
@@ -291,7 +294,7 @@ def has_seccomp():
     return ctypes.get_errno() == 14
 
 
-def seccomp(*, processes, modes):
+def seccomp(*, processes: bool, modes: bool) -> None:
     """No network, no debugging, no mounts; without *processes*, no new process and no signal.
 
     Unless *modes*, system calls that change modes, owners and times answer success and do nothing:
@@ -299,12 +302,12 @@ def seccomp(*, processes, modes):
     """
     table = _TABLES[platform.machine()]
 
-    def numbers(group):
+    def numbers(group: str) -> list[int]:
         return [int(entry.rpartition(":")[2]) for entry in table[group].split()]
 
-    program = []
+    program: list[bytes] = []
 
-    def say(code, yes, no, value):
+    def say(code: int, yes: int, no: int, value: int) -> None:
         program.append(struct.pack("=HBBI", code, yes, no, value))
 
     say(_LOAD, 0, 0, 4)

@@ -20,6 +20,10 @@ import select
 import signal
 import sys
 import time
+from typing import Any
+
+Job = dict[str, Any]
+Answer = dict[str, Any]
 
 #: What graders import: loaded once here, and there in each child.
 WARM = (
@@ -36,11 +40,12 @@ CRITERIA_LIMIT = 1000
 POLL_S = 0.05
 
 
-def load(name):
+def load(name: str) -> Any:
     """A module of the package by its file: nothing else of the package gets on the path."""
     directory = os.path.dirname(os.path.abspath(__file__))
     path = os.path.normpath(os.path.join(directory, name + ".py"))
     spec = importlib.util.spec_from_file_location("agentbench_" + os.path.basename(name), path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -50,7 +55,7 @@ layers = load("_layers")
 supervisor = load("../_supervisor") if sys.platform == "linux" else None
 
 
-def main():
+def main() -> int:
     control = int(sys.argv[1])
     config = json.loads(sys.argv[2])
     sys.path.extend(config["site"])
@@ -80,7 +85,7 @@ def main():
         send(control, answer, result)
 
 
-def abilities():
+def abilities() -> Answer:
     """What this machine offers; whether namespaces do is tried out."""
     root = os.geteuid() == 0
     return {
@@ -92,7 +97,7 @@ def abilities():
     }
 
 
-def tries_namespace():
+def tries_namespace() -> bool:
     child = os.fork()
     if child == 0:
         try:
@@ -103,7 +108,7 @@ def tries_namespace():
     return os.waitpid(child, 0)[1] == 0
 
 
-def send(control, answer, result=b""):
+def send(control: int, answer: Answer, result: bytes = b"") -> None:
     answer["size"] = len(result)
     data = memoryview(json.dumps(answer).encode("ascii") + b"\n" + result)
     while data:
@@ -113,7 +118,7 @@ def send(control, answer, result=b""):
 # -- the server's side of a job -------------------------------------------------------------------
 
 
-def run(job, config, control):
+def run(job: Job, config: Job, control: int) -> tuple[Answer, bytes]:
     started = time.monotonic()
     result_read, result_write = os.pipe()
     output_read, output_write = os.pipe()
@@ -188,7 +193,7 @@ def run(job, config, control):
     return answer, bytes(result[len(frame) : -len(frame)]) if whole else b""
 
 
-def drain(ready, open_fds, fd, buffer, limit):
+def drain(ready: list[int], open_fds: set[int], fd: int, buffer: bytearray, limit: int) -> None:
     if fd not in ready or fd not in open_fds:
         return
     for _ in range(64):  # not for ever: a flood must not keep the clock from being looked at
@@ -202,9 +207,9 @@ def drain(ready, open_fds, fd, buffer, limit):
         buffer += data[: max(0, limit - len(buffer))]
 
 
-def kill(child, job):
+def kill(child: int | None, job: Job) -> int | None:
     """Kill *child*, and all that it left; its status."""
-    status = None
+    status: int | None = None
     if child is not None:
         os.kill(child, signal.SIGKILL)
         if supervisor is None:
@@ -221,13 +226,13 @@ def kill(child, job):
 class Watch:
     """What limits of one process do not cover: the tree's memory and number, the disk."""
 
-    def __init__(self, job):
+    def __init__(self, job: Job) -> None:
         self.job = job
         self.next_tree = time.monotonic() + POLL_S
         self.next_disk = time.monotonic() + 4 * POLL_S
         self.page_mib = resource.getpagesize() / (1 << 20)
 
-    def exceeded(self):
+    def exceeded(self) -> str:
         job, now = self.job, time.monotonic()
         if job["processes"] and supervisor is not None and now >= self.next_tree:
             self.next_tree = now + POLL_S
@@ -242,7 +247,7 @@ class Watch:
                 return "disk"
         return ""
 
-    def resident(self, pid):
+    def resident(self, pid: int) -> float:
         try:
             with open(f"/proc/{pid}/statm") as file:
                 fields = file.read().split()
@@ -252,7 +257,7 @@ class Watch:
             return 0
 
 
-def disk(directory):
+def disk(directory: str) -> int:
     total, pending = 0, [directory]
     while pending:
         try:
@@ -272,7 +277,7 @@ def disk(directory):
 # -- the child's side of a job --------------------------------------------------------------------
 
 
-def work(job, config, result_write, output_write):
+def work(job: Job, config: Job, result_write: int, output_write: int) -> None:
     """Never returns: writes a message, or ends without one."""
     os.setsid()
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -285,7 +290,7 @@ def work(job, config, result_write, output_write):
     frame = job["nonce"].encode("ascii")
     dumps, write, leave = json.dumps, os.write, os._exit
 
-    def tell(message):
+    def tell(message: Answer) -> None:
         data = memoryview(frame + dumps(message).encode("ascii") + frame)
         while data:
             data = data[write(result, data) :]
@@ -311,7 +316,7 @@ def work(job, config, result_write, output_write):
     import tempfile
 
     tempfile.tempdir = None
-    held = []
+    held: list[str] = []
     try:
         protect(job, config, workspace, home, held)
     except Exception as error:
@@ -324,7 +329,7 @@ def work(job, config, result_write, output_write):
     tell(message)
 
 
-def protect(job, config, workspace, home, held):
+def protect(job: Job, config: Job, workspace: str, home: str, held: list[str]) -> None:
     """Apply the wanted layers to this process; their names are added to *held*."""
     wanted = set(job["layers"])
     processes = job["processes"]
@@ -363,11 +368,11 @@ def protect(job, config, workspace, home, held):
         held.append("seccomp")
 
 
-def grade(code, transcript, workspace):
+def grade(code: str, transcript: list[Any], workspace: str) -> Answer:
     # bound now: the grader shares this interpreter and may change what it likes in it
     as_float, is_a, items, text = float, isinstance, dict.items, str
     number, limit = (int, float), CRITERIA_LIMIT
-    names = {}
+    names: dict[str, Any] = {}
     exec(compile(code, "<string>", "exec", dont_inherit=True), names)
     function = names.get("grade")
     if not callable(function):
@@ -375,7 +380,8 @@ def grade(code, transcript, workspace):
     value = function(transcript, workspace)
     if not is_a(value, dict):
         return {"kind": "graded", "returned": type(value).__name__, "scores": [], "mean": 0.0}
-    counted, scores = [], {}
+    counted: list[int | float] = []
+    scores: dict[str, list[Any]] = {}
     for key, given in list(items(value)):
         counts = is_a(given, number)
         if counts:
@@ -395,7 +401,7 @@ def grade(code, transcript, workspace):
     }
 
 
-def failure(error):
+def failure(error: BaseException) -> Answer:
     """What is known of an exception, without trusting any of its methods."""
     try:
         message = str(error)

@@ -296,7 +296,7 @@ def test_a_benchmark_from_a_hook(bench: Bench, pytester: pytest.Pytester) -> Non
     assert "the grader is at fault" in run.records[1].reason
     refused = bench("--bench=echo", out="refused")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    assert "echo has no reference solutions; name an agent" in refused.errors
+    assert "echo has no reference solutions for bundled; name an agent" in refused.errors
 
 
 def test_the_page_of_an_app(bench: Bench, pytester: pytest.Pytester) -> None:

@@ -78,7 +78,12 @@ def test_quiet_verbose_and_no_summary(bench: Bench, rows: Rows) -> None:
     assert "genui · obey: pass@1 0.500, mean_score 0.750 (2 of 2 scored)" in quiet.text
     assert "= agentbench =" not in quiet.text
     verbose = bench("--bench=genui", data, "-v", out="b")
-    verbose.result.stdout.fnmatch_lines(["  task passed scored wanted  score", "  t1 *1*1*1*"])
+    verbose.result.stdout.fnmatch_lines(
+        [
+            "  task  passed wanted   mean    std    min    max",
+            "  t1     1/1      1  1.000  0.000  1.000  1.000",
+        ]
+    )
     silent = bench("--bench=genui", data, "--no-summary", out="c")
     assert "pass@1" not in silent.text
     assert len(silent.records) == 2

@@ -17,7 +17,9 @@ PYTEST_LAYER = {"plugin", "fixtures", "reporting", "hookspec", "collection", "ha
 MODULES = sorted(
     str(path.relative_to(PACKAGE).with_suffix("")).replace("/", ".").removesuffix(".__init__")
     for path in PACKAGE.rglob("*.py")
-    if path.name not in ("_supervisor.py", "_server.py", "_layers.py") and path != PACKAGE / "__init__.py"
+    if path.name not in ("_supervisor.py", "_server.py", "_layers.py")
+    and "data" not in path.relative_to(PACKAGE).parts
+    and path != PACKAGE / "__init__.py"
 )
 CORE = [name for name in MODULES if name not in PYTEST_LAYER]
 #: Each layer may import from itself and from those before it.

@@ -456,12 +456,16 @@ def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[st
     parsed = read_answer(answer) if isinstance(answer, str) else dict(answer)
     found = score_of(parsed)
     if found.total is None:
-        shown = one_line(answer if isinstance(answer, str) else json.dumps(parsed, default=str), 200)
+        shown = one_line(
+            answer if isinstance(answer, str) else json.dumps(parsed, default=str), 200
+        )
         raise HarnessError(f"{found.notes} (it was: {shown!r})")
     if not 0.0 <= found.total <= 1.0:
         raise HarnessError(f"the judge gave the score {found.total}, not between 0 and 1")
     checks = [
-        Check(clean(name), "judge", value >= 1.0, value, "" if value >= 1.0 else f"scored {value:.3g}")
+        Check(
+            clean(name), "judge", value >= 1.0, value, "" if value >= 1.0 else f"scored {value:.3g}"
+        )
         for name, value in found.scores.items()
         if math.isfinite(value)
     ]

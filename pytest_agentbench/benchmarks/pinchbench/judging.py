@@ -16,7 +16,14 @@ from typing import Any
 
 from pytest_agentbench.workspace import read_regular, snapshot
 
-__all__ = ["JudgeScore", "read_answer", "score_of", "summarize_transcript", "workspace_text", "write_prompt"]
+__all__ = [
+    "JudgeScore",
+    "read_answer",
+    "score_of",
+    "summarize_transcript",
+    "workspace_text",
+    "write_prompt",
+]
 
 #: Characters of a file, and of all files, that the judge is shown.
 FILE_CAP, TOTAL_CAP = 50_000, 160_000
@@ -86,9 +93,7 @@ def workspace_text(workspace: Path, file_cap: int = FILE_CAP, total_cap: int = T
     return "\n\n".join(found)
 
 
-def write_prompt(
-    *, prompt: str, expected: str, summary: str, files: str, rubric: str
-) -> str:
+def write_prompt(*, prompt: str, expected: str, summary: str, files: str, rubric: str) -> str:
     """The judge's instructions: the task, what was done, what was left, and the rubric."""
     sections = [
         "You grade what an AI agent did. Answer with one JSON object and nothing else. Call no "
@@ -142,7 +147,8 @@ def read_answer(text: str) -> dict[str, Any]:
         found = _object(fenced[1])
         if found is not None:
             return found
-    candidates = [found for found in map(_object, _braced(text)) if found is not None]
+    objects = map(_object, _braced(text))
+    candidates: list[dict[str, Any]] = [found for found in objects if found is not None]
     for candidate in reversed(candidates):
         if "scores" in candidate:
             return candidate

@@ -72,7 +72,9 @@ def parse_task(text: str) -> dict[str, Any]:
         raise ValueError("the front matter is not a mapping")
     sections = _sections(found[2])
     files = front.get("workspace_files") or []
-    sources = [e["source"] for e in files if isinstance(e, dict) and isinstance(e.get("source"), str)]
+    sources = [
+        e["source"] for e in files if isinstance(e, dict) and isinstance(e.get("source"), str)
+    ]
     return {
         "task_id": front.get("id", ""),
         "name": front.get("name", ""),

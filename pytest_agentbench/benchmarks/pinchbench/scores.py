@@ -92,7 +92,10 @@ def efficiency(
         total, cost = _amount(usage, "total_tokens"), _amount(usage, "cost_usd")
         tokens, spent = tokens + total, spent + cost
         requests += _amount(usage, "request_count")
-        sent, received = sent + _amount(usage, "input_tokens"), received + _amount(usage, "output_tokens")
+        sent, received = (
+            sent + _amount(usage, "input_tokens"),
+            received + _amount(usage, "output_tokens"),
+        )
         seconds += time_s or 0.0
         reporting += total > 0
         entry = per_task.setdefault(task, {"total_tokens": 0, "cost_usd": 0.0})
@@ -134,7 +137,7 @@ def _amount(usage: Mapping[str, Any], name: str) -> float:
 
 
 def usage_totals(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Usage summed over the assistant's messages; one that reports none is a request all the same."""
+    """Usage summed over the assistant's messages; one without usage is a request all the same."""
     names = {
         "input_tokens": "input",
         "output_tokens": "output",
