@@ -1,6 +1,6 @@
 """What the plugin costs, as ratios measured in one run.
 
-    python tests/perf/ratios.py [--only trials browser startup] [--rounds N] [--json FILE]
+    python tests/perf/ratios.py [--only trials browser graders startup] [--rounds N] [--json FILE]
 
 Each comparison runs both sides in turn, several rounds, and divides the medians; whole processes
 are timed.  Ratios travel between machines, milliseconds do not.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,9 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from pytest_agentbench.assets import write_files
+from pytest_agentbench.model import TaskRef
 
 TASKS = 2000
 PAGE_ROUNDS = 3
@@ -110,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    names = {"trials": trials, "browser": browser, "startup": startup}
+    names = {"trials": trials, "browser": browser, "graders": graders, "startup": startup}
     parser.add_argument("--only", nargs="+", choices=names, default=list(names))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
@@ -170,8 +174,6 @@ def trials(place: Path, rounds: int) -> list[dict[str, object]]:
 
 def browser(place: Path, rounds: int) -> list[dict[str, object]]:
     """A graded micro-app, against the same checks as a pytest-playwright test, per executable."""
-    import shutil
-
     from pytest_agentbench.benchmarks.genui import GenUI
 
     # the buttons of disk_cap_01 are found anew after each click, which the plain test does not do
@@ -214,6 +216,87 @@ def browser(place: Path, rounds: int) -> list[dict[str, object]]:
         )
         found.append(ratio(f"one more app, {name}", *seconds, "<= 0.8"))
     return found
+
+
+def graders(place: Path, rounds: int) -> list[dict[str, object]]:
+    """Recorded pinchbench trials, graded in the sandbox by a whole run, against a plain loop.
+
+    The loop starts ``python -I`` for each trial, which calls grade() with no isolation at all.
+    With the published rows and recordings beside the checkout those are used, else the bundled
+    ones.
+    """
+    from pytest_agentbench.benchmarks.pinchbench import PinchBench, grader_code
+    from pytest_agentbench.datasets import load
+    from pytest_agentbench.transcripts import Transcript
+
+    benchmark = PinchBench()
+    published = Path(__file__).parents[3] / "shared/data/pinchbench"
+    if published.is_dir():
+        rows = load(str(next(published.glob("*.parquet"))), bundled=benchmark.bundled).rows
+        recorded = published / "recorded/pinchbench"
+    else:
+        import pytest_agentbench
+
+        rows = load("bundled", bundled=benchmark.bundled).rows
+        package = Path(pytest_agentbench.__file__).parent
+        recorded = package / "benchmarks/data/pinchbench/recorded/right/pinchbench"
+    graded = {
+        str(row.cells["task_id"]): (row, grader_code(str(row.cells["automated_checks"])))
+        for row in rows
+        if "def grade" in str(row.cells["automated_checks"])
+    }
+    found = sorted(p for p in recorded.glob("*/*") if p.parent.name in graded)[:200]
+    replayed = place / "recorded/pinchbench"
+    for trial in found:
+        shutil.copytree(trial, replayed / trial.parent.name / trial.name)
+    jobs = []
+    for trial in found:
+        row, code = graded[trial.parent.name]
+        spec = benchmark.task(TaskRef("pinchbench", trial.parent.name, "", row.index, ""), row).spec
+        transcript = Transcript.from_jsonl((trial / "transcript.jsonl").read_text())
+        jobs.append((spec.files, trial / "workspace", code, transcript.normalized()))
+    used = {trial.parent.name for trial in found}
+    data = place / "rows.jsonl"
+    lines = (json.dumps(dict(row.cells)) for row in rows if row.cells["task_id"] in used)
+    data.write_text("".join(line + "\n" for line in lines))
+
+    def plain() -> float:
+        begin = time.perf_counter()
+        for files, changed, code, transcript in jobs:
+            with tempfile.TemporaryDirectory() as workspace:
+                write_files(Path(workspace), files)
+                if changed.is_dir():
+                    shutil.copytree(changed, workspace, dirs_exist_ok=True)
+                job = json.dumps([code, transcript, workspace])
+                done = subprocess.run(
+                    [sys.executable, "-I", "-X", "utf8", "-c", PLAIN_GRADER],
+                    input=job,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode:
+                    raise SystemExit(done.stderr)
+        return time.perf_counter() - begin
+
+    options = ["--bench=pinchbench", f"--bench-data={data}", "-q", "--tb=no", "--no-summary"]
+    agent = f"--bench-agent=replay:{replayed.parent}"
+    trials = max(int(trial.name) for trial in found)
+    seconds = compare(
+        max(1, rounds // 2),
+        lambda: pytest_run(place, [*options, agent, f"--bench-trials={trials}"], " skipped"),
+        plain,
+    )
+    return [ratio(f"{len(jobs)} graders, sandboxed, whole run -n0", *seconds, "<= 1.0")]
+
+
+PLAIN_GRADER = """
+import json, sys
+code, transcript, workspace = json.load(sys.stdin)
+names = {}
+exec(code, names)
+json.dumps(names["grade"](transcript, workspace))
+"""
 
 
 def startup(place: Path, rounds: int) -> list[dict[str, object]]:

@@ -143,17 +143,14 @@ def read_answer(text: str) -> dict[str, Any]:
     if whole is not None:
         return whole
     fenced = _FENCE.search(text)
-    if fenced is not None:
-        found = _object(fenced[1])
-        if found is not None:
-            return found
+    inside = _object(fenced[1]) if fenced is not None else None
+    if inside is not None:
+        return inside
     objects = map(_object, _braced(text))
     candidates: list[dict[str, Any]] = [found for found in objects if found is not None]
-    for candidate in reversed(candidates):
-        if "scores" in candidate:
-            return candidate
+    scored = [candidate for candidate in candidates if "scores" in candidate]
     if candidates:
-        return candidates[-1]
+        return (scored or candidates)[-1]
     prose = _PROSE.search(text)
     if prose is not None:
         return {"scores": {}, "total": float(prose[1]), "notes": "Score extracted from prose"}
