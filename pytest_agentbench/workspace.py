@@ -56,7 +56,8 @@ class Workspace:
 
     def __init__(self, base: Path | None = None) -> None:
         if base is not None:
-            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # what is in it is private; a grader that is another user has to get through
+            base.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._root = Path(tempfile.mkdtemp(prefix="agentbench-", dir=base))
         #: Where the agent works.
         self.path = self._root / "workspace"

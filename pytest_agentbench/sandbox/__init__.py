@@ -24,6 +24,7 @@ import os
 import re
 import secrets
 import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -194,10 +195,14 @@ class Sandbox:
                 raise HarnessError(f"the sandbox lacks {missing}, and is to be strict")
         return self._server
 
-    def _base(self) -> Path | None:
+    def _base(self) -> Path:
+        """Where copies are made: if graders are another user, where that one gets through."""
         if self.base is not None:
-            self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self.base
+            self.base.mkdir(mode=0o711, parents=True, exist_ok=True)
+        wanted = Path(self.base or tempfile.gettempdir())
+        if os.geteuid() != 0:
+            return wanted
+        return next(filter(_passable, (wanted, Path("/tmp"), Path("/var/tmp"))), wanted)
 
     def _run(
         self,
@@ -209,12 +214,14 @@ class Sandbox:
         wall: float,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         directory = Path(tempfile.mkdtemp(prefix="agentbench-grade-", dir=self._base()))
+        directory.chmod(0o711)
         try:
             size = stage(workspace, directory / "workspace", server.user)
             (directory / "tmp").mkdir()
             if server.user is not None:
                 os.chown(directory / "tmp", server.user, server.user)
             given = {"code": code, "transcript": list(transcript)}
+            (directory / "job.json").touch(0o600)
             (directory / "job.json").write_text(json.dumps(given, default=str), encoding="ascii")
             job = {
                 "directory": os.fspath(directory),
@@ -265,6 +272,15 @@ class Sandbox:
                     raise HarnessError(f"the sandbox cannot run a grader: {message}")
                 broken |= dict.fromkeys(name for name, hit, _ in message["scores"] if hit)
         return list(broken)
+
+
+def _passable(directory: Path) -> bool:
+    """Whether every user can reach what is in *directory*."""
+    real = directory.resolve()
+    try:
+        return all(place.stat().st_mode & stat.S_IXOTH for place in (real, *real.parents))
+    except OSError:
+        return False
 
 
 _PROBE = """

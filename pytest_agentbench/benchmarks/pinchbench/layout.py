@@ -171,15 +171,16 @@ def _read_task(path: Path, assets: Path, category: str | None) -> Mapping[str, A
         cells = parse_task(text)
         if category is not None:
             cells["category"] = category
-        packed = _pack_assets(json.loads(cells["asset_paths"]), assets)
+        files = _find_assets(json.loads(cells["asset_paths"]), assets)
     except (ValueError, AssetError) as error:
         blank = dict.fromkeys(COLUMNS, "")
         return {**blank, "task_id": path.stem, "task_md": text, BROKEN: f"{path.name}: {error}"}
-    return {**cells, "assets_tar": packed, "task_md": text}
+    packed = {"asset_paths": _dump(sorted(files)), "assets_tar": pack(files) if files else ""}
+    return {**cells, **packed, "task_md": text}
 
 
-def _pack_assets(sources: Iterable[str], assets: Path) -> str:
-    """The archive of what a task's sources name; a missing one is left for the task to tell."""
+def _find_assets(sources: Iterable[str], assets: Path) -> dict[str, bytes]:
+    """The files that a task's sources name; a missing one is left for the task to tell."""
     files: dict[str, bytes] = {}
     for source in sources:
         name = safe_name(source)
@@ -191,7 +192,7 @@ def _pack_assets(sources: Iterable[str], assets: Path) -> str:
                 if len(data) > MAX_ASSET:
                     raise AssetError(f"the asset {name!r} is larger than {MAX_ASSET >> 20} MiB")
                 files[path.relative_to(assets).as_posix()] = data
-    return pack(files) if files else ""
+    return files
 
 
 # -- writing --------------------------------------------------------------------------------------
