@@ -105,7 +105,8 @@ def test_verdicts_and_numbers(bench: Bench, data: str, worker: str, workers: str
             "  mean_score  0.750*",
             "*2 of 7 tasks have a value; unscored fail 0.214, pass 0.929",
             "  score 1.50 of 2 (75.0 %)",
-            "    ALPHA * 1.50 of 2 * 75.0 %",
+            "    ALPHA * 1.50 of 2 * 75.0 %  2 of 5 tasks scored",
+            "    BETA * of 0 *0 of 2 tasks scored",
             "  efficiency: 200 tokens (100 per run), 2 requests, $0.02",
         ]
     )

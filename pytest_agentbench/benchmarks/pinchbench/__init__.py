@@ -11,6 +11,7 @@ import ast
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -246,6 +247,7 @@ class PinchBench(Benchmark):
         ]
         order = [stat.groups.get("category", "") for stat in summary.tasks]
         total = math.fsum(means.values())
+        wanted = Counter(name.upper() or "UNCATEGORIZED" for name in order)
         return {
             "covers": ["category"],
             "score": total,
@@ -253,6 +255,7 @@ class PinchBench(Benchmark):
             "pct": round(100 * total / len(means), 1) if means else None,
             "grading": {task: spread(values) for task, values in scores.items()},
             "category_scores": category_scores(tasks, means, order),
+            "category_tasks": dict(wanted),
             "efficiency": efficiency(_runs(records), means),
         }
 
@@ -262,11 +265,17 @@ class PinchBench(Benchmark):
         yield (
             f"  score {report['score']:.2f} of {report['max_score']:.0f} ({report['pct']:.1f} %)"
         )
-        for name, scores in report["category_scores"].items():
-            yield (
-                f"    {one_line(name, 30):<30} {scores['score']:>7.2f} of {scores['task_count']:<4}"
-                f"{scores['pct']:>6.1f} %"
-            )
+        for name, wanted in report["category_tasks"].items():
+            scores = report["category_scores"].get(name)
+            if scores is None:
+                told = f"{'–':>7} of 0        –  "
+            else:
+                told = (
+                    f"{scores['score']:>7.2f} of {scores['task_count']:<4}{scores['pct']:>6.1f} %"
+                )
+            count = 0 if scores is None else scores["task_count"]
+            more = f"  {count} of {wanted} tasks scored" if count < wanted else ""
+            yield f"    {one_line(name, 24):<24} {told}{more}".rstrip()
         spent = report["efficiency"]
         if spent["total_tokens"]:
             cost = f", ${spent['total_cost_usd']:,.4g}" if spent["total_cost_usd"] else ""
