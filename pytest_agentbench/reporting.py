@@ -14,24 +14,17 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.browser import LIBRARIES, find_executable
-from pytest_agentbench.collection import (
-    RECORD,
-    BenchRun,
-    TrialItem,
-    bench_run,
-    expected,
-    expected_by_nodeid,
-    read_own_tests,
-    told,
-    usage_error,
-)
+from pytest_agentbench.collection import TrialItem
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.model import TrialRecord
+from pytest_agentbench.own_tests import expected, expected_by_nodeid, read_own_tests
 from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
 from pytest_agentbench.runlog import RunLog, versions
+from pytest_agentbench.state import RECORD, BenchRun, bench_run, usage_error
 from pytest_agentbench.summary import Expected, SuiteSummary, summarize
 from pytest_agentbench.text import count, one_line, shorten
+from pytest_agentbench.trialrun import told
 
 __all__ = ["Reporter", "attach"]
 

@@ -13,7 +13,10 @@ import pytest
 import pytest_agentbench
 
 PACKAGE = Path(pytest_agentbench.__file__).parent
-PYTEST_LAYER = {"plugin", "fixtures", "reporting", "hookspec", "collection", "handover"}
+PYTEST_LAYER = {
+    *("plugin", "fixtures", "reporting", "hookspec"),
+    *("collection", "own_tests", "trialrun", "state", "handover"),
+}
 MODULES = sorted(
     str(path.relative_to(PACKAGE).with_suffix("")).replace("/", ".").removesuffix(".__init__")
     for path in PACKAGE.rglob("*.py")
