@@ -40,6 +40,8 @@ from pytest_agentbench.workspace import Diff, Workspace, keep
 
 __all__ = ["Resources", "Trial", "failure_text"]
 
+#: Evidence of passed trials, too: what grading again needs.
+REPLAYED = ("app.html", "judge.jsonl")
 #: More file names than this of a kind are counted in a record, and not listed.
 MAX_NAMES = 200
 
@@ -311,7 +313,7 @@ class Trial:
                 if run.log:
                     files["agent.log"] = run.log.encode("utf-8", "backslashreplace")
             for name, data in (grade.files if grade is not None else {}).items():
-                if wanted == "all" or not record.passed or name == "app.html":
+                if wanted == "all" or not record.passed or name in REPLAYED:
                     files[name] = data
             if self._task is not None:
                 files["task.json"] = json.dumps(self.agent_task.to_json()).encode("ascii")

@@ -23,6 +23,7 @@ from pytest_agentbench.datasets import Row
 from pytest_agentbench.errors import RowError
 from pytest_agentbench.judge import LIMIT_S as JUDGE_LIMIT_S
 from pytest_agentbench.judge import JudgeRequest, ask
+from pytest_agentbench.judge import recorded as answer_line
 from pytest_agentbench.microapp import ACTIONS, AppJob, AppReport, BadStep, Step, run_app
 from pytest_agentbench.model import (
     AgentTask,
@@ -199,13 +200,17 @@ class GenUI(Benchmark):
                 checks += _page_checks(spec, report)
         if spec.text_strings:
             checks.append(_text_response(spec, transcript))
-        checks += _rubric_checks(attempt, tools, report, html, reached=checks[0].passed is True)
+        answers: list[bytes] = []
+        reached = checks[0].passed is True
+        checks += _rubric_checks(attempt, tools, report, html, answers, reached=reached)
         scored = [check for check in checks if check.passed is not None]
         details: dict[str, Any] = {
             "expected_tool_trigger": spec.expected_trigger,
             "triggered": bool(calls),
         }
         evidence: dict[str, bytes] = {}
+        if answers:
+            evidence["judge.jsonl"] = b"".join(answers)
         if html is not None:
             evidence["app.html"] = html.encode("utf-8", "surrogatepass")
         if report is not None:
@@ -502,31 +507,36 @@ def _text_response(spec: Spec, transcript: Transcript) -> Check:
 
 
 def _rubric_checks(
-    attempt: Attempt, tools: Tools, report: AppReport | None, html: str | None, *, reached: bool
+    attempt: Attempt,
+    tools: Tools,
+    report: AppReport | None,
+    html: str | None,
+    answers: list[bytes],
+    *,
+    reached: bool,
 ) -> Iterator[Check]:
+    """A check per rubric; what the judge answers is added to *answers*."""
     for name, criteria in attempt.task.spec.rubrics:
         if tools.judge is None:
             yield Check(name, "judge", None, None, "judge off")
         elif not reached or (report is not None and not report.loaded):
             yield Check(name, "judge", False, 0.0, "not reached: an earlier check failed")
         else:
-            verdict = ask(
-                tools.judge,
-                JudgeRequest(
-                    rubric_id=name,
-                    criteria=criteria,
-                    prompt=attempt.task.prompt,
-                    transcript=attempt.transcript,
-                    page_text=report.text if report else "",
-                    page_source=html or "",
-                    screenshot=report.screenshot if report else None,
-                    benchmark=attempt.task.ref.benchmark,
-                    task_id=attempt.task.ref.id,
-                    agent=attempt.agent,
-                    trial=attempt.trial,
-                ),
-                timeout=JUDGE_LIMIT_S * tools.timeout_scale,
+            request = JudgeRequest(
+                rubric_id=name,
+                criteria=criteria,
+                prompt=attempt.task.prompt,
+                transcript=attempt.transcript,
+                page_text=report.text if report else "",
+                page_source=html or "",
+                screenshot=report.screenshot if report else None,
+                benchmark=attempt.task.ref.benchmark,
+                task_id=attempt.task.ref.id,
+                agent=attempt.agent,
+                trial=attempt.trial,
             )
+            verdict = ask(tools.judge, request, timeout=JUDGE_LIMIT_S * tools.timeout_scale)
+            answers.append(answer_line(request, asdict(verdict)))
             yield Check(name, "judge", verdict.passed, float(verdict.passed), verdict.reason)
 
 

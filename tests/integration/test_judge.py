@@ -51,6 +51,10 @@ def test_rubrics_with_a_judge(
     check = by_prompt["yes"].checks[-1]
     assert (check.name, check.tier, check.passed) == ("polite", "judge", True)
     assert "judge py:myjudge:judge" in run.text
+    replay = (f"--bench-judge=replay:{run.out}", "-k", "t1 or t2")
+    again = bench("--bench=genui", data, "--bench-agent=reference", *replay, out="again")
+    assert again.verdicts == {"t1/1": "pass", "t2/1": "fail"}
+    assert next(r for r in again.records if r.task_id == "t2").reason == "polite: because no"
 
 
 def test_rubrics_without_a_judge_are_unscored(bench: Bench, rows: Rows) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -391,6 +393,66 @@ def grade(transcript, w):
 
     assert {name for name, score in values(result).items() if score} == set()
     assert len(result.criteria) == len(ATTACKS)
+    victims.check()
+
+
+AS_A_USER = """
+import json, pathlib, sys
+from pytest_agentbench.sandbox import Sandbox
+code, given, place = json.load(sys.stdin)
+box = Sandbox(base=pathlib.Path(place) / "base")
+print(box.isolation())
+result = box.grade(code, [given], pathlib.Path(place) / "workspace")
+print(json.dumps({c.name: c.score for c in result.criteria} or result.raised))
+box.close()
+"""
+
+
+@linux
+@pytest.mark.parametrize("prefix", ["", ALLOWED], ids=["no processes", "processes"])
+def test_attacks_are_refused_to_a_plain_user_too(victims: Victims, prefix: str) -> None:
+    """The same with the rights of somebody who is not root, by Debian's own Python."""
+    python = Path("/usr/bin/python3")
+    ready = [str(python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+    if os.geteuid() != 0 or not python.exists() or subprocess.run(ready, check=False).returncode:
+        pytest.skip("needs root, and a Python 3.11 that every user can read")
+    place = victims.canary.parent
+    place.chmod(0o755)
+    shutil.copytree(Path(pytest_agentbench.__file__).parent, place / "lib/pytest_agentbench")
+    own = place / "own"
+    (own / "workspace").mkdir(parents=True)
+    for path in (own, own / "workspace"):
+        os.chown(path, 4242, 4242)
+    tries = "\n".join(f"    attempt({name!r}, lambda: {code})" for name, code in ATTACKS.items())
+    code = f"""{prefix}
+def grade(transcript, w):
+    t, scores = transcript[0], {{}}
+    def attempt(name, attack):
+        try:
+            attack()
+            scores[name] = 1.0
+        except Exception:
+            scores[name] = 0.0
+{tries}
+    return scores
+"""
+    (victims.ssh.parent).chmod(0o777)  # what the user may do, the grader may not
+    victims.ssh.chmod(0o666)
+    victims.canary.chmod(0o777)
+    victims.before = victims.ssh.stat()
+    done = subprocess.run(
+        ["setpriv", "--reuid=4242", "--regid=4242", "--clear-groups", str(python), "-c", AS_A_USER],
+        input=json.dumps([code, victims.given, str(own)]),
+        env=agent_environment({"PYTHONPATH": str(place / "lib")}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    isolation, scores = done.stdout.splitlines()
+    if "degraded" in isolation:
+        pytest.skip(f"a plain user has no full sandbox here: {isolation}")
+    assert {name for name, score in json.loads(scores).items() if score} == set()
     victims.check()
 
 
