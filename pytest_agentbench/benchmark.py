@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_agentbench.datasets import Row, read_json
 from pytest_agentbench.errors import RowError
 from pytest_agentbench.model import AgentTask, Attempt, Grade, Session, Task, TaskRef, TrialRecord
+from pytest_agentbench.sandbox import Sandbox
 from pytest_agentbench.text import one_line
 
 if TYPE_CHECKING:
     from pytest_agentbench.browser import BrowserEngine
     from pytest_agentbench.datasets import Dataset
     from pytest_agentbench.judge import Judge
-    from pytest_agentbench.sandbox import Sandbox
     from pytest_agentbench.summary import SuiteSummary
     from pytest_agentbench.transcripts import Transcript
 
@@ -37,10 +37,10 @@ class Tools:
 
     browser: Callable[[], BrowserEngine]
     judge: Judge | None
-    sandbox: Sandbox
     timeout_scale: float
     #: Whether evidence of a failed, or of any, trial is wanted.
     evidence: str
+    sandbox: Sandbox = field(default_factory=Sandbox)
 
 
 class Benchmark(ABC):

@@ -1,6 +1,39 @@
-"""Programs that tests hand to other processes."""
+"""Rows and programs that several tests need."""
 
 from __future__ import annotations
+
+from typing import Any
+
+
+def grader(body: str) -> str:
+    """The cell of a grader that returns *body*."""
+    return f"```python\ndef grade(t, w):\n    return {body}\n```"
+
+
+def pinch_row(task_id: str = "task_x", **changes: Any) -> dict[str, Any]:
+    """A row with an automated grader that gives full marks, unless changed."""
+    return {
+        "task_id": task_id,
+        "name": "X",
+        "category": "alpha",
+        "grading_type": "automated",
+        "timeout_seconds": 60,
+        "prompt": "Do it.",
+        "expected_behavior": "It is done.",
+        "automated_checks": grader("{'done': 1.0}"),
+        "llm_judge_rubric": "",
+        "grading_criteria": "- [ ] Done",
+        "grading_weights": "{}",
+        "multi_session": False,
+        "sessions": "[]",
+        "prerequisites": "[]",
+        "workspace_files": "[]",
+        "asset_paths": "[]",
+        "assets_tar": "",
+        "task_md": "",
+        **changes,
+    }
+
 
 #: Makes the calling process, and all that it starts, see a kernel without Landlock.
 WITHOUT_LANDLOCK = """

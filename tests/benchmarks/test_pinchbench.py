@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests_support import grader, pinch_row
 
 from pytest_agentbench.agents import Agent, resolve
 from pytest_agentbench.assets import pack
@@ -40,32 +41,6 @@ from pytest_agentbench.settings import Settings
 BENCHMARK = PinchBench()
 Judge = Callable[[Any], Any]
 RunRow = Callable[..., TrialRecord]
-GRADER = "```python\ndef grade(t, w):\n    return {body}\n```"
-
-
-def pinch_row(task_id: str = "task_x", **changes: Any) -> dict[str, Any]:
-    """A row with an automated grader that gives full marks, unless changed."""
-    return {
-        "task_id": task_id,
-        "name": "X",
-        "category": "things",
-        "grading_type": "automated",
-        "timeout_seconds": 60,
-        "prompt": "Do it.",
-        "expected_behavior": "It is done.",
-        "automated_checks": GRADER.replace("{body}", "{'done': 1.0}"),
-        "llm_judge_rubric": "",
-        "grading_criteria": "- [ ] Done",
-        "grading_weights": "{}",
-        "multi_session": False,
-        "sessions": "[]",
-        "prerequisites": "[]",
-        "workspace_files": "[]",
-        "asset_paths": "[]",
-        "assets_tar": "",
-        "task_md": "",
-        **changes,
-    }
 
 
 def ref_of(row: Row) -> TaskRef:
@@ -357,7 +332,7 @@ def test_the_published_rows_in_upstreams_layout(shared_data: Path, tmp_path: Pat
 
 
 def test_partial_scores_fail_unless_the_mark_is_lower(run_row: RunRow) -> None:
-    row = pinch_row(automated_checks=GRADER.replace("{body}", "{'a': 1.0, 'b': 0.5}"))
+    row = pinch_row(automated_checks=grader("{'a': 1.0, 'b': 0.5}"))
 
     record = run_row(row)
     lower = run_row(row, pass_score=0.7)
@@ -373,7 +348,7 @@ def test_partial_scores_fail_unless_the_mark_is_lower(run_row: RunRow) -> None:
     ["{'a': 7.5}", "{'a': -1}", "{'a': float('nan')}", "{'a': float('inf')}", "{'a': 2, 'b': 0}"],
 )
 def test_a_score_that_is_none_is_an_error(run_row: RunRow, body: str) -> None:
-    record = run_row(pinch_row(automated_checks=GRADER.replace("{body}", body)))
+    record = run_row(pinch_row(automated_checks=grader(body)))
 
     assert (record.verdict, record.score) == ("error", None)
     assert "not between 0 and 1" in record.reason
@@ -381,7 +356,7 @@ def test_a_score_that_is_none_is_an_error(run_row: RunRow, body: str) -> None:
 
 @pytest.mark.parametrize("body", ["__import__('sys').exit(0)", "__import__('os')._exit(0)"])
 def test_a_grader_that_ends_otherwise_is_an_error(run_row: RunRow, body: str) -> None:
-    record = run_row(pinch_row(automated_checks=GRADER.replace("{body}", body)))
+    record = run_row(pinch_row(automated_checks=grader(body)))
 
     assert (record.verdict, record.score) == ("error", None)
     assert record.reason.startswith("the grader ")
@@ -391,7 +366,7 @@ def test_an_exception_is_a_zero_and_the_judge_is_not_asked(run_row: RunRow) -> N
     def judge(request: Any) -> str:
         raise AssertionError("asked")
 
-    row = pinch_row(grading_type="hybrid", automated_checks=GRADER.replace("{body}", "[][0]"))
+    row = pinch_row(grading_type="hybrid", automated_checks=grader("[][0]"))
     for given in (judge, None):
         record = run_row(row, judge=given)
         assert (record.verdict, record.score) == ("fail", 0.0)
@@ -430,7 +405,7 @@ def test_bytes_of_a_row_reach_the_workspace(run_row: RunRow) -> None:
     row = pinch_row(
         workspace_files=json.dumps(seeds),
         assets_tar=pack(assets),
-        automated_checks=GRADER.replace("{body}", body),
+        automated_checks=grader(body),
     )
 
     assert run_row(row).score == 1.0
@@ -611,7 +586,7 @@ def test_an_agent_is_called_once_per_session(run_row: RunRow) -> None:
         return f"answer to {task.prompt}"
 
     body = "{'said': [e['type'] for e in t].count('message') == 6, 'log': open(w + '/log').read() == 'onetwothree'}"
-    row = pinch_row(sessions=SESSIONS, automated_checks=GRADER.replace("{body}", body))
+    row = pinch_row(sessions=SESSIONS, automated_checks=grader(body))
     record = run_row(row, agent)
 
     assert seen == [(1, "one", True, 0), (2, "two", False, 2), (3, "three", True, 0)]
@@ -630,7 +605,7 @@ def test_a_command_is_called_once_per_session(run_row: RunRow, tmp_path: Path) -
         "pathlib.Path('../task.json').unlink(); os.symlink('/nowhere', '../task.json')\n"
     )
     body = "{'log': open(w + '/log').read() == 'one0two2three0'}"
-    row = pinch_row(sessions=SESSIONS, automated_checks=GRADER.replace("{body}", body))
+    row = pinch_row(sessions=SESSIONS, automated_checks=grader(body))
 
     record = run_row(row, f"cmd:{sys.executable} {script}")
 

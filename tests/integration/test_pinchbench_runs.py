@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests_support import WITHOUT_LANDLOCK
+from tests_support import WITHOUT_LANDLOCK, grader, pinch_row
 
 from .conftest import Run
 
@@ -17,32 +17,9 @@ Bench = Callable[..., Run]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the layers are Linux's")
 
 
-def grader(body: str) -> str:
-    return f"```python\ndef grade(t, w):\n    return {body}\n```"
-
-
 @pytest.fixture
 def data(pytester: pytest.Pytester) -> str:
     """Rows of every kind and verdict; gives their ``--bench-data`` value."""
-    blank = {
-        "name": "X",
-        "category": "alpha",
-        "grading_type": "automated",
-        "timeout_seconds": 60,
-        "prompt": "Do it.",
-        "expected_behavior": "",
-        "automated_checks": grader("{'a': 1.0}"),
-        "llm_judge_rubric": "",
-        "grading_criteria": "",
-        "grading_weights": "{}",
-        "multi_session": False,
-        "sessions": "[]",
-        "prerequisites": "[]",
-        "workspace_files": "[]",
-        "asset_paths": "[]",
-        "assets_tar": "",
-        "task_md": "",
-    }
     changes: list[dict[str, Any]] = [
         {"task_id": "full"},
         {"task_id": "half", "automated_checks": grader("{'a': 1.0, 'b': 0.0}")},
@@ -53,7 +30,7 @@ def data(pytester: pytest.Pytester) -> str:
         {"task_id": "lacking", "prerequisites": '["cli:no-such-program-here"]'},
     ]
     path = pytester.path / "rows.jsonl"
-    path.write_text("".join(json.dumps({**blank, **change}) + "\n" for change in changes))
+    path.write_text("".join(json.dumps(pinch_row(**change)) + "\n" for change in changes))
     return f"--bench-data={path}"
 
 
@@ -119,7 +96,9 @@ def test_verdicts_and_numbers(bench: Bench, data: str, worker: str, workers: str
 
 def section(run: Run) -> list[str]:
     lines = run.text.splitlines()
-    return lines[next(n for n, line in enumerate(lines) if "= agentbench =" in line) :]
+    first = next(n for n, line in enumerate(lines) if "= agentbench =" in line)
+    last = next(n for n, line in enumerate(lines) if line.startswith("run directory: "))
+    return lines[first:last]
 
 
 def test_with_a_judge_everything_is_scored(

@@ -373,11 +373,10 @@ ATTACKS = {
 }
 
 
-@linux
-@pytest.mark.parametrize("prefix", ["", ALLOWED], ids=["no processes", "processes"])
-def test_attacks_are_refused(box: Sandbox, workspace: Path, victims: Victims, prefix: str) -> None:
+def attacks(prefix: str) -> str:
+    """A grader that tries each attack, and scores those that worked."""
     tries = "\n".join(f"    attempt({name!r}, lambda: {code})" for name, code in ATTACKS.items())
-    code = f"""{prefix}
+    return f"""{prefix}
 def grade(transcript, w):
     t, scores = transcript[0], {{}}
     def attempt(name, attack):
@@ -389,6 +388,12 @@ def grade(transcript, w):
 {tries}
     return scores
 """
+
+
+@linux
+@pytest.mark.parametrize("prefix", ["", ALLOWED], ids=["no processes", "processes"])
+def test_attacks_are_refused(box: Sandbox, workspace: Path, victims: Victims, prefix: str) -> None:
+    code = attacks(prefix)
     result = box.grade(code, [victims.given], workspace)
 
     assert {name for name, score in values(result).items() if score} == set()
@@ -423,19 +428,7 @@ def test_attacks_are_refused_to_a_plain_user_too(victims: Victims, prefix: str) 
     (own / "workspace").mkdir(parents=True)
     for path in (own, own / "workspace"):
         os.chown(path, 4242, 4242)
-    tries = "\n".join(f"    attempt({name!r}, lambda: {code})" for name, code in ATTACKS.items())
-    code = f"""{prefix}
-def grade(transcript, w):
-    t, scores = transcript[0], {{}}
-    def attempt(name, attack):
-        try:
-            attack()
-            scores[name] = 1.0
-        except Exception:
-            scores[name] = 0.0
-{tries}
-    return scores
-"""
+    code = attacks(prefix)
     (victims.ssh.parent).chmod(0o777)  # what the user may do, the grader may not
     victims.ssh.chmod(0o666)
     victims.canary.chmod(0o777)
