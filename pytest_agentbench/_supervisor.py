@@ -43,7 +43,7 @@ def main() -> int:
             code = _reap(child)
         if code is None and control in ready:
             code = -signal.SIGKILL
-    _kill_descendants()
+    kill_descendants()
     line = b"exec " + failure if failure else b"exit %d" % code
     os.write(status, line + b"\n")
     return 0
@@ -77,12 +77,13 @@ def _reap(child: int) -> "int | None":
             code = os.waitstatus_to_exitcode(status)
 
 
-def _kill_descendants() -> None:
+def kill_descendants() -> bool:
+    """Kill them all; whether that came to an end."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        found = _descendants()
+        found = descendants()
         if not found:
-            return
+            return True
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -90,16 +91,18 @@ def _kill_descendants() -> None:
                 pass
         _reap(-1)
         time.sleep(0.002)
+    return False
 
 
-def _descendants() -> "list[int]":
+def descendants() -> "list[int]":
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat") as file:
-                    parents[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
-            except OSError:
+                # bytes: the name of a process is whatever it says
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parents[int(name)] = int(file.read().rsplit(b")", 1)[1].split()[1])
+            except (OSError, ValueError, IndexError):
                 continue
     me = os.getpid()
     found = []

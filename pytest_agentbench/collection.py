@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,8 @@ def close(config: pytest.Config) -> None:
 def activate(config: pytest.Config) -> None:
     """Check the options and load the benchmarks; every mistake is a usage error here."""
     run = bench_run(config)
+    if hasattr(config, "workerinput"):
+        end_with_parent()
     with usage_error():
         names = run.agent_names
         for name in run.settings.benchmarks:
@@ -63,6 +68,21 @@ def activate(config: pytest.Config) -> None:
         if sandboxed and not hasattr(config, "workerinput") and not config.option.collectonly:
             run.isolation = run.resources.sandbox.check()
     _take_selectors(run)
+
+
+def end_with_parent() -> None:
+    """End this worker when the controller is killed: nobody would read its results.
+
+    What it has running ends with it, as the other ends of their pipes are closed.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="agentbench-parent", daemon=True).start()
 
 
 def _take_selectors(run: BenchRun) -> None:

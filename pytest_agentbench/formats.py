@@ -128,6 +128,7 @@ def _result(identifier: Any, content: Any, name: Any, error: bool = False) -> di
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:
+    """Usage under our names, with a total and a cost where they can be told."""
     if not isinstance(usage, Mapping):
         return None
     names = {
@@ -140,9 +141,17 @@ def _usage(usage: Any) -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     for ours, theirs in names.items():
         for name in theirs:
-            if name in usage:
+            if usage.get(name) is not None:
                 found[ours] = usage[name]
                 break
+    if "totalTokens" not in found:
+        # what a prompt_tokens counts includes what came out of a cache; an input_tokens does not
+        parts = ["input", "output"]
+        if "prompt_tokens" not in usage:
+            parts += ["cacheRead", "cacheWrite"]
+        amounts = [found[name] for name in parts if name in found]
+        if amounts and all(isinstance(n, int | float) and not isinstance(n, bool) for n in amounts):
+            found["totalTokens"] = sum(amounts)
     cost = usage.get("cost", usage.get("cost_usd"))
     if cost is not None:
         found["cost"] = cost if isinstance(cost, Mapping) else {"total": cost}

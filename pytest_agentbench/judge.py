@@ -147,8 +147,20 @@ def load_judge(spec: str) -> Judge | None:
         )
     from pytest_agentbench.agents.python import import_attribute
 
-    judge: Judge = import_attribute("--bench-judge", rest)
-    return judge
+    judge = import_attribute("--bench-judge", rest)
+    if isinstance(judge, type):
+        try:
+            judge = judge()
+        except Exception as error:
+            raise ConfigError(
+                f"--bench-judge: {spec!r} cannot be made: {type(error).__name__}: {error}"
+            ) from error
+    if not callable(judge):
+        raise ConfigError(
+            f"--bench-judge: {spec!r} is of type {type(judge).__name__}, and no callable"
+        )
+    found: Judge = judge
+    return found
 
 
 def ask(judge: Judge, request: JudgeRequest, timeout: float = LIMIT_S) -> JudgeVerdict:

@@ -184,7 +184,7 @@ class Grade:
 
     ``score`` in [0, 1], or ``None`` when nothing could be scored.  ``files`` are evidence to keep,
     relative path to content.  ``skip`` makes the trial a skip for that reason; ``reason`` is why a
-    trial fails where no check tells it.
+    trial fails where no check tells it.  ``error`` makes it an error that keeps its checks.
     """
 
     checks: tuple[Check, ...]
@@ -193,13 +193,15 @@ class Grade:
     files: Mapping[str, bytes] = field(default_factory=dict)
     skip: str | None = None
     reason: str = ""
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What a grader gets: the task, the transcript and the outcome.
 
-    ``place()`` is the workspace as the agent left it; ``agent`` is the agent's name.
+    ``place()`` is the workspace as the agent left it; ``agent`` is the agent's name; ``changed``
+    are the names of the files that it created or changed.
     """
 
     task: Task
@@ -207,6 +209,7 @@ class Attempt:
     transcript: Any
     place: Callable[[], Path]
     agent: str = ""
+    changed: tuple[str, ...] = ()
 
     @property
     def workspace(self) -> Path:

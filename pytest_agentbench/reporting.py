@@ -308,7 +308,9 @@ class Reporter:
             "options": asdict(run.settings),
             "agents": list(run.agent_names),
             "judge": run.settings.judge,
-            "isolation": None if run.isolation is None else asdict(run.isolation),
+            "isolation": None
+            if run.isolation is None
+            else {**asdict(run.isolation), "full": run.isolation.full},
             "datasets": {
                 name: {
                     "source": loaded.dataset.source,

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,9 @@ from pytest_agentbench.model import (
 )
 from pytest_agentbench.sandbox import Sandbox
 from pytest_agentbench.settings import Settings
-from pytest_agentbench.text import clean, one_line
-from pytest_agentbench.transcripts import Transcript, user
-from pytest_agentbench.workspace import Diff, Workspace, keep
+from pytest_agentbench.text import clean, one_line, score_text
+from pytest_agentbench.transcripts import Transcript
+from pytest_agentbench.workspace import GONE, Diff, Workspace, keep
 
 __all__ = ["Resources", "Trial", "failure_text"]
 
@@ -82,6 +82,15 @@ class Resources:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _printable(name: str) -> str:
+    """A file's name for records: bytes that are no UTF-8 as escapes."""
+    return clean(os.fsencode(name).decode("utf-8", "backslashreplace"))
+
+
+class _NotRun(Exception):
+    """The agent was not run, which is to count as a failure."""
 
 
 @dataclass(slots=True)
@@ -140,7 +149,9 @@ class Trial:
         """What the agent sees."""
         if self._agent_task is None:
             seed = self.settings.seed
-            self._agent_task = self.benchmark.agent_task(self.task, self.number, seed)
+            task = self.benchmark.agent_task(self.task, self.number, seed)
+            limit = task.time_limit_s * self.settings.timeout_scale
+            self._agent_task = replace(task, time_limit_s=limit)
         return self._agent_task
 
     def run(self, agent: Agent) -> TrialRecord:
@@ -157,9 +168,9 @@ class Trial:
             self._prepare()
             self._check_judge()
             stage = "the task's prerequisites"
-            absent = self._absent(agent)
+            self._check_absent(agent)
             stage = "the agent's adapter"
-            run = self._timed("agent", lambda: self._run_agent(agent, absent))
+            run = self._timed("agent", lambda: self._run_agent(agent))
             self.transcript = run.transcript
             if self._workspace is not None:
                 stage = "the workspace"
@@ -172,6 +183,8 @@ class Trial:
             verdict, reason = self._decide(run, grade)
         except SkipTrial as skip:
             verdict, reason = "skip", str(skip)
+        except _NotRun as absent:
+            verdict, reason, grade = "fail", f"not run: {absent}", Grade((), 0.0)
         except AgentBenchError as error:
             verdict, reason = "error", str(error)
         except Exception as error:
@@ -228,19 +241,16 @@ class Trial:
         if self.resources.judge is None and self.benchmark.needs_judge(self.task):
             raise SkipTrial("the judge is off, and nothing else grades this task")
 
-    def _absent(self, agent: Agent) -> str:
-        """What the task declares and this machine lacks, as a reason to fail; or skip for it."""
-        if not agent.live or self.settings.missing == "run":
-            return ""
-        absent = "; ".join(self.benchmark.absent(self.task))
-        if absent and self.settings.missing == "skip":
-            raise SkipTrial(f"prerequisites are absent: {absent}")
-        return absent
+    def _check_absent(self, agent: Agent) -> None:
+        """Skip, or fail, a task that declares what this machine lacks."""
+        if agent.live and self.settings.missing != "run":
+            absent = "; ".join(self.benchmark.absent(self.task))
+            if absent:
+                reason = f"prerequisites are absent: {absent}"
+                raise SkipTrial(reason) if self.settings.missing == "skip" else _NotRun(reason)
 
-    def _run_agent(self, agent: Agent, absent: str) -> AgentRun:
+    def _run_agent(self, agent: Agent) -> AgentRun:
         task = self.task
-        if absent:
-            return AgentRun(Transcript((user(task.prompt),)), f"not run: {absent}")
         return agent.run(
             Call(
                 task=self.agent_task,
@@ -255,7 +265,15 @@ class Trial:
         return self.workspace.path
 
     def _grade(self, run: AgentRun, agent: Agent) -> Grade:
-        attempt = Attempt(self.task, self.number, run.transcript, self._place, agent.name)
+        diff = self._diff or Diff()
+        attempt = Attempt(
+            task=self.task,
+            trial=self.number,
+            transcript=run.transcript,
+            place=self._place,
+            agent=agent.name,
+            changed=(*diff.created, *diff.changed),
+        )
         tools = Tools(
             browser=self.resources.browser,
             judge=self.resources.judge,
@@ -266,6 +284,8 @@ class Trial:
         return self.benchmark.grade(attempt, tools)
 
     def _decide(self, run: AgentRun, grade: Grade) -> tuple[Verdict, str]:
+        if grade.error is not None:
+            return "error", grade.error
         if grade.skip is not None:
             return "skip", grade.skip
         if run.problem is not None:
@@ -283,7 +303,7 @@ class Trial:
         failed = [check for check in grade.checks if check.passed is False]
         told = [c for c in failed if not c.message.startswith("not reached")] or failed
         if not told:
-            return "fail", f"score {grade.score:.3g} is below {least:g}"
+            return "fail", f"score {score_text(grade.score)} is below {least:g}"
         more = f" (+{len(failed) - 1} more)" if len(failed) > 1 else ""
         return "fail", f"{told[0].name}: {told[0].message}{more}"
 
@@ -292,10 +312,12 @@ class Trial:
     def _changes(self) -> dict[str, Any]:
         """Names of the files that the agent created, changed and deleted, for the record."""
         diff = self._diff
-        if not diff:
+        if diff is None or not (diff.created or diff.changed or diff.deleted):
             return {}
         names = {"created": diff.created, "changed": diff.changed, "deleted": diff.deleted}
-        found: dict[str, Any] = {kind: list(names[kind][:MAX_NAMES]) for kind in names}
+        found: dict[str, Any] = {
+            kind: [_printable(name) for name in names[kind][:MAX_NAMES]] for kind in names
+        }
         left_out = sum(max(0, len(names[kind]) - MAX_NAMES) for kind in names)
         return {"workspace": {**found, **({"more": left_out} if left_out else {})}}
 
@@ -319,8 +341,12 @@ class Trial:
                 files["task.json"] = json.dumps(self.agent_task.to_json()).encode("ascii")
             if self._workspace is not None and self._diff:
                 left_out = keep(self._workspace.path, self._diff, self.directory / "workspace")
+                gone = [*self._diff.deleted, *self._diff.removed]
+                if gone:
+                    files[GONE] = json.dumps(gone).encode("ascii")
                 if left_out:
-                    workspace = {**record.details["workspace"], "not_kept": left_out[:MAX_NAMES]}
+                    names = [_printable(name) for name in left_out[:MAX_NAMES]]
+                    workspace = {**record.details.get("workspace", {}), "not_kept": names}
                     record = record.replace(details={**record.details, "workspace": workspace})
             details = {**record.details, "files": [*files], "directory": str(self.directory)}
             record = record.replace(details=details)

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = ["clean", "did_you_mean", "one_line", "shorten", "slug", "squeeze", "tag"]
+__all__ = ["clean", "did_you_mean", "one_line", "score_text", "shorten", "slug", "squeeze", "tag"]
 
 #: Longest directory name or node id part that is made from a task id.
 MAX_SLUG = 80
@@ -72,6 +72,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def score_text(score: float) -> str:
+    """*score* with three digits, or as many as it takes not to look like full marks."""
+    text = f"{score:.3g}"
+    return text if float(text) < 1.0 or score >= 1.0 else repr(score)
 
 
 def count(number: int, word: str) -> str:

@@ -65,6 +65,7 @@ class Transcript:
 
         A file that is one JSON value of a known format is read as such.
         """
+        text = text.removeprefix("\ufeff")
         events = [_read_line(line) for line in text.split("\n") if line.strip()]
         if events and (len(events) == 1 or "parse_error" in events[0]):
             whole = events[0] if len(events) == 1 else _read_line(text)
@@ -220,6 +221,8 @@ def _read_line(line: str) -> Any:
 
 def _normal(part: Event) -> dict[str, Any]:
     copy = dict(part)
+    if copy.get("type") == "text" and not isinstance(copy.get("text"), str):
+        copy["text"] = "" if copy.get("text") is None else json.dumps(copy["text"], default=str)
     if copy.get("type") == "toolCall":
         given = copy.get("arguments", copy.get("params", copy.get("input")))
         for key in ("arguments", "params"):

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-__all__ = ["Diff", "FileState", "Workspace", "keep", "read_regular", "remove_tree"]
+__all__ = ["GONE", "Diff", "FileState", "Workspace", "keep", "read_regular", "remove_tree"]
 
+#: File in a trial's directory that lists what the agent deleted.
+GONE = "deleted.json"
 #: More files or bytes than this are not kept as evidence.
 MAX_KEPT_FILES = 10_000
 MAX_KEPT_BYTES = 256 * 1024 * 1024
@@ -27,24 +29,32 @@ MAX_KEPT_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a snapshot remembers of a file: kind, size, times and content hash (regular files)."""
+    """What a snapshot remembers of an entry: kind (``file``, ``link``, ``special`` or ``dir``),
+    size, time, content hash (regular files) and whether its owner may run it."""
 
     kind: str
     size: int
     mtime_ns: int
     sha256: str
+    executable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Names of the files that an agent created, changed and deleted."""
+    """Names of the files that an agent created, changed and deleted, and of directories that it
+    made and removed.
+
+    Bytes that are no UTF-8 are surrogates in them, as :func:`os.fsdecode` has it.
+    """
 
     created: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.created or self.changed or self.deleted)
+        return any((self.created, self.changed, self.deleted, self.made, self.removed))
 
 
 class Workspace:
@@ -93,17 +103,25 @@ class Workspace:
         """What differs from the seeded state now."""
         now = dict(snapshot(self.path))
         before = self._seeded
+
+        def names(found: Mapping[str, FileState], other: Mapping[str, FileState]) -> list[str]:
+            return [
+                name
+                for name in sorted(found)
+                if name not in other or (found[name].kind == "dir") != (other[name].kind == "dir")
+            ]
+
+        new, gone = names(now, before), names(before, now)
         return Diff(
-            created=tuple(sorted(now.keys() - before.keys())),
-            deleted=tuple(sorted(before.keys() - now.keys())),
+            created=tuple(name for name in new if now[name].kind != "dir"),
+            deleted=tuple(name for name in gone if before[name].kind != "dir"),
             changed=tuple(
-                sorted(
-                    name
-                    for name in now.keys() & before.keys()
-                    if (now[name].kind, now[name].sha256)
-                    != (before[name].kind, before[name].sha256)
-                )
+                name
+                for name in sorted(now.keys() & before.keys())
+                if name not in new and _differ(now[name], before[name])
             ),
+            made=tuple(name for name in new if now[name].kind == "dir"),
+            removed=tuple(name for name in gone if before[name].kind == "dir"),
         )
 
     def settle(self) -> None:
@@ -119,34 +137,40 @@ class Workspace:
         remove_tree(self._root)
 
 
+def _differ(one: FileState, other: FileState) -> bool:
+    return (one.kind, one.sha256, one.executable) != (other.kind, other.sha256, other.executable)
+
+
 def remove_tree(root: Path) -> None:
     """Delete *root* and all in it, whatever the modes; a missing one is no error."""
-
     top = os.fspath(root)
-
-    def unlock(function: object, path: str, _: object) -> None:
-        # nothing above *root* is touched: it is not ours
-        for name in (os.path.dirname(path), path) if path != top else (path,):
-            with contextlib.suppress(OSError):
-                if not os.path.islink(name):
-                    os.chmod(name, 0o700)
-        with contextlib.suppress(OSError):
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                os.unlink(path)
-
     if os.path.islink(top):
         root.unlink()
     elif root.exists():
         with contextlib.suppress(RecursionError):
-            shutil.rmtree(root, onerror=unlock)
-        if root.exists():  # deeper than Python goes
+            shutil.rmtree(root, ignore_errors=True)
+        if root.exists():
+            _unlock(top)
+            # deeper than Python goes
             subprocess.run(["rm", "-rf", "--", top], check=False, capture_output=True)
 
 
+def _unlock(top: str) -> None:
+    """Make every directory from *top* down one that can be listed and emptied.
+
+    Nothing above *top* is touched: it is not ours.
+    """
+    pending = [top]
+    while pending:
+        place = pending.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(place, 0o700)
+            with os.scandir(place) as entries:
+                pending += [e.path for e in entries if e.is_dir(follow_symlinks=False)]
+
+
 def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
-    """Every entry below *root* that is not a directory, links unfollowed, by POSIX-style name."""
+    """Every entry below *root*, links unfollowed, by POSIX-style name."""
     pending = [root]
     while pending:
         directory = pending.pop()
@@ -159,12 +183,12 @@ def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
                 info = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # something still deletes, or the name is too long
+            name = os.fsdecode(Path(entry.path).relative_to(root).as_posix())
             if stat.S_ISDIR(info.st_mode):
                 pending.append(Path(entry.path))
-                continue
-            name = Path(entry.path).relative_to(root).as_posix()
-            name = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-            yield name, _state(Path(entry.path), info)
+                yield name, FileState("dir", 0, 0, "")
+            else:
+                yield name, _state(Path(entry.path), info)
 
 
 def _state(path: Path, info: os.stat_result) -> FileState:
@@ -177,7 +201,8 @@ def _state(path: Path, info: os.stat_result) -> FileState:
                     digest.update(block)
                     if file.tell() > MAX_KEPT_BYTES:
                         break
-        return FileState("file", info.st_size, info.st_mtime_ns, digest.hexdigest())
+        run = bool(info.st_mode & stat.S_IXUSR)
+        return FileState("file", info.st_size, info.st_mtime_ns, digest.hexdigest(), run)
     if stat.S_ISLNK(info.st_mode):
         target = os.fsencode(os.readlink(path))
         return FileState("link", 0, info.st_mtime_ns, hashlib.sha256(target).hexdigest())
@@ -204,7 +229,8 @@ def _open_regular(path: Path) -> Iterator[BinaryIO]:
 
 
 def keep(workspace: Path, diff: Diff, destination: Path) -> list[str]:
-    """Copy the created and changed regular files of *workspace* below *destination*.
+    """Copy the created and changed regular files of *workspace*, and new directories, below
+    *destination*.
 
     Returns
     -------
@@ -212,6 +238,8 @@ def keep(workspace: Path, diff: Diff, destination: Path) -> list[str]:
         Names that were not kept: links, special files, and what is over the size limits.
     """
     left_out, total = [], 0
+    for name in diff.made[:MAX_KEPT_FILES]:
+        (destination / name).mkdir(parents=True, exist_ok=True)
     for count, name in enumerate((*diff.created, *diff.changed)):
         data = None
         if count < MAX_KEPT_FILES and total < MAX_KEPT_BYTES:
@@ -223,4 +251,7 @@ def keep(workspace: Path, diff: Diff, destination: Path) -> list[str]:
         target = destination / PurePosixPath(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
+        with contextlib.suppress(OSError):
+            if (workspace / name).lstat().st_mode & stat.S_IXUSR:
+                target.chmod(0o755)
     return left_out

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import stat
 from pathlib import Path
 
 from pytest_agentbench.agents import Agent, Call, read_transcript
-from pytest_agentbench.errors import ConfigError, SkipTrial
+from pytest_agentbench.errors import ConfigError, HarnessError, SkipTrial
 from pytest_agentbench.model import AgentRun
 from pytest_agentbench.text import slug
-from pytest_agentbench.workspace import read_regular, snapshot
+from pytest_agentbench.workspace import GONE, read_regular, snapshot
 
 __all__ = ["ReplayAgent", "overlay"]
 
 #: Files in a trial's directory of which at least one must be there.
-RECORDED = ("transcript.jsonl", "response.txt", "app.html", "workspace")
+RECORDED = ("transcript.jsonl", "response.txt", "app.html", "workspace", GONE)
+MAX_LIST = 8 * 1024 * 1024
 
 
 class ReplayAgent(Agent):
@@ -36,6 +39,8 @@ class ReplayAgent(Agent):
             # the id is a dataset's: only a plain name may lead into the tree
             if name not in ("", ".", "..") and "/" not in name and "\0" not in name:
                 if any(os.path.exists(trial / part) for part in RECORDED):  # noqa: PTH110
+                    if (trial / GONE).exists():
+                        remove(trial / GONE, call.workspace)
                     if (trial / "workspace").is_dir():
                         overlay(trial / "workspace", call.workspace)
                     return AgentRun(read_transcript(trial, call.task.prompt, None))
@@ -44,13 +49,38 @@ class ReplayAgent(Agent):
         )
 
 
-def overlay(recorded: Path, workspace: Path) -> None:
-    """Lay the recorded regular files over the seeded workspace; links are left out."""
-    for name, state in snapshot(recorded):
-        if state.kind != "file":
+def remove(listed: Path, workspace: Path) -> None:
+    """Remove from the seeded workspace what the agent had removed from its own."""
+    try:
+        names = json.loads(read_regular(listed, MAX_LIST) or b"[]")
+    except ValueError as error:
+        raise HarnessError(f"{listed} is not JSON: {error}") from None
+    # the deepest first: a directory is empty by then
+    for name in sorted(filter(lambda n: isinstance(n, str), names), key=len, reverse=True):
+        path = workspace / name
+        if name.startswith("/") or ".." in name.split("/") or not _inside(path, workspace):
             continue
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _inside(path: Path, workspace: Path) -> bool:
+    """Whether no directory on the way to *path* is a link."""
+    between = path.relative_to(workspace).parents
+    return not any((workspace / parent).is_symlink() for parent in between)
+
+
+def overlay(recorded: Path, workspace: Path) -> None:
+    """Lay the recorded files and directories over the seeded workspace; links are left out."""
+    for name, state in snapshot(recorded):
         target = workspace / name
-        if target.is_symlink() or (target.exists() and not target.is_file()):
+        if state.kind == "dir":
+            if not target.exists() and not target.is_symlink():
+                target.mkdir(parents=True)
+            continue
+        if state.kind != "file" or target.is_symlink():
+            continue
+        if target.exists() and not target.is_file():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         data = read_regular(recorded / name, state.size)

@@ -32,12 +32,13 @@ def by_session(call: Call, run: Callable[[Call], AgentRun]) -> AgentRun:
         where = f"session {number} of {len(sessions)}"
         left = deadline - time.monotonic()
         if left <= 0:
-            problem = f"{where} was not begun: the agent was not done in {call.time_limit_s:g} s"
+            problem = f"{where} was not begun: the {call.time_limit_s:g} s for all were over"
             break
         if session.new_session:
             conversation = []
         task = replace(
             call.task,
+            time_limit_s=left,
             prompt=session.prompt,
             sessions=sessions[:number],
             session=number,
@@ -50,6 +51,7 @@ def by_session(call: Call, run: Callable[[Call], AgentRun]) -> AgentRun:
         if done.log:
             logs.append(f"== {where} ==\n{done.log}")
         if done.problem is not None:
-            problem = f"{where}: {done.problem}"
+            late = f"the agent was not done in {call.time_limit_s:g} s, all sessions together"
+            problem = f"{where}: {late if time.monotonic() >= deadline else done.problem}"
             break
     return AgentRun(Transcript(tuple(events)), problem, "\n".join(logs))

@@ -58,7 +58,8 @@ def summary_lines(
     extras = [f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()]
     if extras:
         yield f"  {' · '.join(extras)}"
-    if any(map(summary.usage.get, _USAGE)):
+    covered = summary.report.get("covers", ())
+    if "usage" not in covered and any(map(summary.usage.get, _USAGE)):
         told = [name for name in _USAGE if summary.usage.get(name)]
         yield "  usage: " + ", ".join(
             f"{name.replace('_', ' ')} {summary.usage[name]:,.4g}"
@@ -67,7 +68,6 @@ def summary_lines(
             for name in told
         )
     yield from own
-    covered = summary.report.get("covers", ())
     tables = {
         column: values
         for column, values in summary.groups.items()

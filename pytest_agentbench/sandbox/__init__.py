@@ -56,6 +56,8 @@ TREE_MIB = 1024
 FILE_MIB = 16
 DISK_MIB = 256
 PROCESSES = 64
+#: Characters of a criterion's name that are kept.
+MAX_NAME = 200
 #: Seconds that the server may take beyond the grader's own time.
 GRACE_S = 15.0
 
@@ -214,12 +216,14 @@ class Sandbox:
         wall: float,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         directory = Path(tempfile.mkdtemp(prefix="agentbench-grade-", dir=self._base()))
-        directory.chmod(0o711)
+        directory.chmod(0o755)
         try:
-            size = stage(workspace, directory / "workspace", server.user)
+            size, entries = stage(workspace, directory / "workspace", server.user)
             (directory / "tmp").mkdir()
             if server.user is not None:
                 os.chown(directory / "tmp", server.user, server.user)
+            # where pytest stops looking for a configuration; a workspace's own comes before it
+            (directory / "pytest.ini").write_text("[pytest]\ncache_dir = tmp/.pytest_cache\n")
             given = {"code": code, "transcript": list(transcript)}
             (directory / "job.json").touch(0o600)
             (directory / "job.json").write_text(json.dumps(given, default=str), encoding="ascii")
@@ -234,6 +238,7 @@ class Sandbox:
                 "tree_mib": TREE_MIB,
                 "file_mib": FILE_MIB,
                 "disk_mib": DISK_MIB + (size >> 20),
+                "entries": entries,
                 "process_limit": PROCESSES,
             }
             try:
@@ -243,22 +248,26 @@ class Sandbox:
                 raise GraderEnded(f"the grading server ended: {error}") from error
         finally:
             remove_tree(directory)
+        if answer["why"] == "left":
+            self.close()  # what it could not kill, its own end may
         if not answer["whole"]:
             return answer, None
         try:
-            message = json.loads(result)
-            if not isinstance(message, dict):
-                raise ValueError("it is no object")
-        except (ValueError, RecursionError) as error:
+            return answer, _checked(json.loads(result))
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise GraderEnded(f"the grader's result cannot be read: {error}") from None
-        return answer, message
 
     def _probe(self, place: Path) -> list[str]:
         """Names of the layers that do not hold although they are there."""
         secret = place / "secret"
         secret.write_text("secret")
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+        ):
+            datagrams.bind(str(place / "d"))
             given = {
+                "datagrams": str(place / "d"),
                 "port": listener.getsockname()[1],
                 "secret": str(secret),
                 "write": str(place / "written"),
@@ -302,6 +311,10 @@ def write(path):
     with open(path, "w") as file:
         file.write("x")
 
+def datagram(path):
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one.sendto(b"x", path)
+
 def grade(transcript, workspace):
     given = transcript[0]
     write(workspace + "/own")
@@ -310,18 +323,44 @@ def grade(transcript, workspace):
         "writing outside": attempt(lambda: write(given["write"])),
         "network": attempt(lambda: connect(given["port"])),
         "signals": attempt(lambda: os.kill(given["parent"], 0)),
+        "datagrams": attempt(lambda: datagram(given["datagrams"])),
     }
 """
 
 
 # -- results --------------------------------------------------------------------------------------
 
+
+def _checked(message: Any) -> dict[str, Any]:
+    """*message* with values of the types that it should have: a grader may have forged it."""
+    kind = str(message["kind"])
+    if kind == "graded":
+        return {
+            "kind": kind,
+            "returned": str(message["returned"])[:200],
+            "mean": float(message["mean"]),
+            "scores": [
+                (str(name)[:MAX_NAME], float(score), bool(counts))
+                for name, score, counts in message["scores"]
+            ],
+        }
+    if kind == "raised":
+        names = ("type", "message", "exit", "filename")
+        texts = {name: None if message[name] is None else str(message[name]) for name in names}
+        flags = {name: bool(message[name]) for name in ("ordinary", "memory", "permission")}
+        errno = message["errno"]
+        return {"kind": kind, "errno": errno if type(errno) is int else None, **texts, **flags}
+    return {"kind": kind, "reason": str(message.get("reason", ""))[:2000]}
+
+
 _LIMITS = {
     "time": "was not done in {wall:g} s",
     "memory": "took more than {tree} MiB of memory with its processes",
     "processes": "started too many processes",
     "disk": "wrote more than {disk} MiB",
+    "files": "made more files, or deeper directories, than can be watched",
     "result": "returned more than 1 MiB",
+    "left": "left processes that could not be killed",
 }
 
 
@@ -331,17 +370,13 @@ def _result(
     output = answer["output"]
     if message is None:
         raise GraderEnded(f"the grader {_how_it_ended(answer, wall)}{_said(output)}")
-    layers = tuple(message.get("layers", ()))
-    kind = message.get("kind")
+    layers = tuple(answer["layers"].split())
+    kind = message["kind"]
     if kind == "graded":
-        criteria = tuple(
-            Criterion(str(name), float(score), bool(counts))
-            for name, score, counts in message["scores"]
-        )
         return GraderResult(
-            criteria,
-            float(message["mean"]),
-            str(message["returned"]),
+            tuple(Criterion(*score) for score in message["scores"]),
+            message["mean"],
+            message["returned"],
             layers=layers,
             processes=processes,
             output=output,
@@ -356,7 +391,7 @@ def _result(
         return GraderResult(raised=what, layers=layers, processes=processes, output=output)
     if kind == "large":
         raise GraderEnded("the grader returned more than 1000 criteria")
-    raise GraderEnded(f"the sandbox could not be set up: {message.get('reason', message)}")
+    raise GraderEnded(f"the sandbox could not be set up: {message['reason']}")
 
 
 def _not_ordinary(message: dict[str, Any], what: str) -> str:
@@ -378,8 +413,11 @@ def _not_ordinary(message: dict[str, Any], what: str) -> str:
 
 
 def _how_it_ended(answer: dict[str, Any], wall: float) -> str:
-    if answer["why"]:
-        return _LIMITS[answer["why"]].format(wall=wall, tree=TREE_MIB, disk=DISK_MIB)
+    why = answer["why"]
+    if why in _LIMITS:
+        return _LIMITS[why].format(wall=wall, tree=TREE_MIB, disk=DISK_MIB)
+    if why:
+        return f"could not be watched: {why}"
     status = answer["status"]
     if status is not None and status < 0:
         from signal import Signals
@@ -388,6 +426,8 @@ def _how_it_ended(answer: dict[str, Any], wall: float) -> str:
             name = Signals(-status).name
             return f"was ended by {name}" + (" (CPU time)" if name == "SIGXCPU" else "")
         return f"was ended by signal {-status}"
+    if status == 70:
+        return "could not send its result"
     return f"exited with status {status} before grade() returned"
 
 

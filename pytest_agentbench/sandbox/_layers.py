@@ -232,21 +232,31 @@ def landlock(*, read: Iterable[str], write: Iterable[str], execute: bool) -> Non
 
 # -- seccomp --------------------------------------------------------------------------------------
 
-#: Numbers by machine: what nobody needs; what only starts processes; what tells them things; what
-#: changes modes, owners, times and attributes of files that need not be open.
+#: Numbers by machine: what nobody needs; what only starts processes; what may be done to oneself
+#: only; what tells processes things; what changes modes, owners, times and attributes of files that
+#: need not be open.
 _TABLES: dict[str, dict[str, Any]] = {
     "x86_64": {
         "arch": 0xC000003E,
-        "never": "socket:41 connect:42 bind:49 ptrace:101 process_vm_readv:310 "
-        "process_vm_writev:311 pidfd_open:434 pidfd_getfd:438 pidfd_send_signal:424 mount:165 "
-        "umount2:166 unshare:272 "
-        "setns:308 pivot_root:155 chroot:161 bpf:321 perf_event_open:298 keyctl:250 add_key:248 "
-        "request_key:249 userfaultfd:323 io_uring_setup:425 open_by_handle_at:304 mknod:133 "
-        "mknodat:259 shmget:29 msgget:68 semget:64 mq_open:240 process_madvise:440 swapon:167 "
-        "reboot:169 kexec_load:246 init_module:175 finit_module:313 acct:163 quotactl:179 "
-        "personality:135 open_tree:428 move_mount:429 fsopen:430 fsmount:432 mount_setattr:442 "
-        "kcmp:312 name_to_handle_at:303 seccomp:317 landlock_create_ruleset:444",
-        "start": "fork:57 vfork:58 execve:59 execveat:322 setsid:112 setpgid:109 memfd_create:319",
+        "never": (
+            "socket:41 connect:42 bind:49 ptrace:101 process_vm_readv:310 process_vm_writev:311 "
+            "pidfd_open:434 pidfd_getfd:438 pidfd_send_signal:424 mount:165 umount2:166 "
+            "unshare:272 setns:308 pivot_root:155 chroot:161 bpf:321 perf_event_open:298 "
+            "keyctl:250 add_key:248 request_key:249 userfaultfd:323 io_uring_setup:425 "
+            "open_by_handle_at:304 mknod:133 mknodat:259 shmget:29 msgget:68 semget:64 "
+            "mq_open:240 process_madvise:440 swapon:167 reboot:169 kexec_load:246 init_module:175 "
+            "finit_module:313 acct:163 quotactl:179 personality:135 open_tree:428 move_mount:429 "
+            "fsopen:430 fsmount:432 mount_setattr:442 kcmp:312 name_to_handle_at:303 seccomp:317 "
+            "landlock_create_ruleset:444 memfd_create:319 shmat:30 shmctl:31 shmdt:67 semop:65 "
+            "semctl:66 semtimedop:220 msgsnd:69 msgrcv:70 msgctl:71 mq_unlink:241 "
+            "mq_timedsend:242 mq_timedreceive:243 mq_notify:244 mq_getsetattr:245 ioprio_set:251 "
+            "migrate_pages:256 move_pages:279 inotify_init:253 inotify_init1:294 "
+            "fanotify_init:300 quotactl_fd:443 process_mrelease:448"
+        ),
+        "start": "fork:57 vfork:58 execve:59 execveat:322 setsid:112 setpgid:109",
+        "own": "sched_setaffinity:203 sched_setscheduler:144 sched_setparam:142 sched_setattr:314",
+        "setpriority": 141,
+        "socketpair": 53,
         "signal": "kill:62 tkill:200 tgkill:234 rt_sigqueueinfo:129 rt_tgsigqueueinfo:297",
         "modes": "chmod:90 fchmod:91 fchmodat:268 fchmodat2:452 chown:92 fchown:93 lchown:94 "
         "fchownat:260 setxattr:188 lsetxattr:189 fsetxattr:190 setxattrat:463 removexattr:197 "
@@ -259,16 +269,25 @@ _TABLES: dict[str, dict[str, Any]] = {
     },
     "aarch64": {
         "arch": 0xC00000B7,
-        "never": "socket:198 connect:203 bind:200 ptrace:117 process_vm_readv:270 "
-        "process_vm_writev:271 pidfd_open:434 pidfd_getfd:438 pidfd_send_signal:424 mount:40 "
-        "umount2:39 unshare:97 setns:268 pivot_root:41 chroot:51 bpf:280 perf_event_open:241 "
-        "keyctl:219 add_key:217 request_key:218 userfaultfd:282 io_uring_setup:425 "
-        "open_by_handle_at:265 mknodat:33 shmget:194 msgget:186 semget:190 mq_open:180 "
-        "process_madvise:440 swapon:224 reboot:142 kexec_load:104 init_module:105 "
-        "finit_module:273 acct:89 quotactl:60 personality:92 open_tree:428 move_mount:429 "
-        "fsopen:430 fsmount:432 mount_setattr:442 kcmp:272 name_to_handle_at:264 seccomp:277 "
-        "landlock_create_ruleset:444",
-        "start": "execve:221 execveat:281 setsid:157 setpgid:154 memfd_create:279",
+        "never": (
+            "socket:198 connect:203 bind:200 ptrace:117 process_vm_readv:270 "
+            "process_vm_writev:271 pidfd_open:434 pidfd_getfd:438 pidfd_send_signal:424 mount:40 "
+            "umount2:39 unshare:97 setns:268 pivot_root:41 chroot:51 bpf:280 perf_event_open:241 "
+            "keyctl:219 add_key:217 request_key:218 userfaultfd:282 io_uring_setup:425 "
+            "open_by_handle_at:265 mknodat:33 shmget:194 msgget:186 semget:190 mq_open:180 "
+            "process_madvise:440 swapon:224 reboot:142 kexec_load:104 init_module:105 "
+            "finit_module:273 acct:89 quotactl:60 personality:92 open_tree:428 move_mount:429 "
+            "fsopen:430 fsmount:432 mount_setattr:442 kcmp:272 name_to_handle_at:264 seccomp:277 "
+            "landlock_create_ruleset:444 memfd_create:279 shmat:196 shmctl:195 shmdt:197 "
+            "semop:193 semctl:191 semtimedop:192 msgsnd:189 msgrcv:188 msgctl:187 mq_unlink:181 "
+            "mq_timedsend:182 mq_timedreceive:183 mq_notify:184 mq_getsetattr:185 ioprio_set:30 "
+            "migrate_pages:238 move_pages:239 inotify_init1:26 fanotify_init:262 quotactl_fd:443 "
+            "process_mrelease:448"
+        ),
+        "start": "execve:221 execveat:281 setsid:157 setpgid:154",
+        "own": "sched_setaffinity:122 sched_setscheduler:119 sched_setparam:118 sched_setattr:274",
+        "setpriority": 140,
+        "socketpair": 199,
         "signal": "kill:129 tkill:130 tgkill:131 rt_sigqueueinfo:138 rt_tgsigqueueinfo:240",
         "modes": "fchmod:52 fchmodat:53 fchmodat2:452 fchown:55 fchownat:54 setxattr:5 "
         "lsetxattr:6 fsetxattr:7 setxattrat:463 removexattr:14 lremovexattr:15 fremovexattr:16 "
@@ -279,7 +298,7 @@ _TABLES: dict[str, dict[str, Any]] = {
         "x32": False,
     },
 }
-_LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN, _MASK = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS = 1, 38
 _THREAD, _NEW_NAMESPACES = 0x10000, 0x7E020000
@@ -328,6 +347,27 @@ def seccomp(*, processes: bool, modes: bool) -> None:
     for number in [] if modes else numbers("modes"):
         say(_EQUAL, 0, 1, number)
         say(_RETURN, 0, 0, _ERROR)
+    # of itself only: a first argument of 0; priorities: PRIO_PROCESS and 0
+    for number in numbers("own"):
+        say(_EQUAL, 0, 4, number)
+        say(_LOAD, 0, 0, 16)
+        say(_EQUAL, 1, 0, 0)
+        say(_RETURN, 0, 0, _ERROR | _EPERM)
+        say(_RETURN, 0, 0, _ALLOW)
+    say(_EQUAL, 0, 6, table["setpriority"])
+    say(_LOAD, 0, 0, 16)
+    say(_EQUAL, 0, 2, 0)
+    say(_LOAD, 0, 0, 24)
+    say(_EQUAL, 1, 0, 0)
+    say(_RETURN, 0, 0, _ERROR | _EPERM)
+    say(_RETURN, 0, 0, _ALLOW)
+    # socketpair(domain, type, …): streams only, a datagram could be sent elsewhere
+    say(_EQUAL, 0, 5, table["socketpair"])
+    say(_LOAD, 0, 0, 24)
+    say(_MASK, 0, 0, 0xF)
+    say(_EQUAL, 1, 0, 1)
+    say(_RETURN, 0, 0, _ERROR | _EPERM)
+    say(_RETURN, 0, 0, _ALLOW)
     # prlimit64(pid, resource, new, old): of other processes it may not set anything
     say(_EQUAL, 0, 8, table["prlimit64"])
     say(_LOAD, 0, 0, 16)  # pid

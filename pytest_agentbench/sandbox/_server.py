@@ -33,7 +33,12 @@ WARM = (
     "ElementTree yaml zipfile"
 ).split()
 
+#: The descriptor of the harness's socket.
+CONTROL = 3
 RESULT_LIMIT = 1 << 20
+#: More entries than this beyond those of the workspace, or deeper ones, are not watched.
+ENTRY_LIMIT = 20_000
+DEPTH_LIMIT = 200
 OUTPUT_LIMIT = 1 << 16
 #: Criteria that a result may have.
 CRITERIA_LIMIT = 1000
@@ -56,11 +61,12 @@ supervisor = load("../_supervisor") if sys.platform == "linux" else None
 
 
 def main() -> int:
-    control = int(sys.argv[1])
+    given = int(sys.argv[1])
     config = json.loads(sys.argv[2])
     sys.path.extend(config["site"])
-    os.closerange(3, control)
-    os.closerange(control + 1, 1024)
+    if given != CONTROL:
+        os.dup2(given, CONTROL, inheritable=False)
+    os.closerange(CONTROL + 1, max(given + 1, 4096))
     if supervisor is not None:
         layers.be_subreaper()
     for name in WARM:
@@ -71,18 +77,26 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the harness, which closes CONTROL
     gc.collect()
     gc.freeze()
-    send(control, abilities())
+    try:
+        send(abilities())
+        serve(config)
+    finally:
+        kill_rest()
+    return 0
+
+
+def serve(config: Job) -> None:
     buffer = b""
     while True:
         line, end, buffer = buffer.partition(b"\n")
         if not end:
-            more = os.read(control, 1 << 16)
+            more = os.read(CONTROL, 1 << 16)
             if not more:
-                return 0
+                return
             buffer = line + more
             continue
-        answer, result = run(json.loads(line), config, control)
-        send(control, answer, result)
+        answer, result = run(json.loads(line), config)
+        send(answer, result)
 
 
 def abilities() -> Answer:
@@ -108,189 +122,256 @@ def tries_namespace() -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def send(control: int, answer: Answer, result: bytes = b"") -> None:
+def send(answer: Answer, result: bytes = b"") -> None:
     answer["size"] = len(result)
     data = memoryview(json.dumps(answer).encode("ascii") + b"\n" + result)
     while data:
-        data = data[os.write(control, data) :]
+        data = data[os.write(CONTROL, data) :]
 
 
 # -- the server's side of a job -------------------------------------------------------------------
 
 
-def run(job: Job, config: Job, control: int) -> tuple[Answer, bytes]:
+def run(job: Job, config: Job) -> tuple[Answer, bytes]:
     started = time.monotonic()
-    result_read, result_write = os.pipe()
-    output_read, output_write = os.pipe()
+    # result, output, and the layers that were applied before the grader ran
+    pipes = [os.pipe() for _ in range(3)]
     child = os.fork()
     if child == 0:
         try:
-            work(job, config, result_write, output_write)
+            work(job, config, *(write for _, write in pipes))
         finally:
             os._exit(70)
-    os.close(result_write)
-    os.close(output_write)
-    for fd in (result_read, output_read):
-        os.set_blocking(fd, False)
+    result, output, held = (Stream(*pipe, limit) for pipe, limit in zip(pipes, LIMITS, strict=True))
+    why, status = "", None
+    try:
+        why, status = attend(job, child, started, (result, output, held))
+    except Exception as error:  # whatever it is, nothing of the job stays
+        why = f"{type(error).__name__}: {error}"
+    try:
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+        left = kill_rest() if job["processes"] else False
+    finally:
+        for stream in (result, output, held):
+            stream.close()
+    frame = job["nonce"].encode("ascii")
+    data = bytes(result.data)
+    whole = framed(data, frame) and not why and not left
+    answer = {
+        "whole": whole,
+        "why": why or ("left" if left else ""),
+        "status": os.waitstatus_to_exitcode(status),
+        "output": bytes(output.data).decode("utf-8", "replace"),
+        "layers": bytes(held.data).decode("ascii", "replace"),
+        "seconds": round(time.monotonic() - started, 4),
+    }
+    return answer, data[len(frame) : -len(frame)] if whole else b""
+
+
+LIMITS = (RESULT_LIMIT + 1, OUTPUT_LIMIT, 1 << 10)
+
+
+class Stream:
+    """The read end of a pipe from a child, read without waiting, kept up to a limit."""
+
+    def __init__(self, read: int, write: int, limit: int) -> None:
+        os.close(write)
+        os.set_blocking(read, False)
+        self.fd, self.limit = read, limit
+        self.data = bytearray()
+        self.ended = False
+
+    def drain(self) -> None:
+        for _ in range(64):  # not for ever: a flood must not keep the clock from being looked at
+            if self.ended:
+                return
+            try:
+                data = os.read(self.fd, 1 << 16)
+            except BlockingIOError:
+                return
+            self.ended = not data
+            self.data += data[: max(0, self.limit - len(self.data))]
+
+    def close(self) -> None:
+        self.drain()
+        os.close(self.fd)
+
+
+def framed(data: bytes, frame: bytes) -> bool:
+    return len(data) > 2 * len(frame) and data.startswith(frame) and data.endswith(frame)
+
+
+def attend(
+    job: Job, child: int, started: float, streams: "tuple[Stream, ...]"
+) -> "tuple[str, int | None]":
+    """Wait for a result or an end; why it was cut short, and the child's status if it ended."""
     try:
         ended = os.pidfd_open(child)
     except (AttributeError, OSError):
         ended = -1
-    result, output = bytearray(), bytearray()
     frame = job["nonce"].encode("ascii")
-    why, status = "", None
-    watch = Watch(job)
-    open_fds = {result_read, output_read}
+    watch = Watch(job, child)
+    poll = select.poll()
     try:
+        for fd in (CONTROL, ended, *(stream.fd for stream in streams)):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
         while True:
-            fds = [*open_fds, control] + ([ended] if ended >= 0 else [])
             left = started + job["wall_s"] - time.monotonic()
             if left <= 0:
-                why = "time"
-                break
-            ready, _, _ = select.select(fds, [], [], min(left, POLL_S))
-            if control in ready and not os.read(control, 1):
-                kill(child, job)
+                return "time", None
+            ready = {fd for fd, _ in poll.poll(1000 * min(left, POLL_S))}
+            if CONTROL in ready and not os.read(CONTROL, 1):
+                os.kill(child, signal.SIGKILL)
+                kill_rest()
                 os._exit(0)
-            drain(ready, open_fds, result_read, result, RESULT_LIMIT + 1)
-            drain(ready, open_fds, output_read, output, OUTPUT_LIMIT)
-            if len(result) > RESULT_LIMIT:
-                why = "result"
-                break
-            if result.endswith(frame) and result.startswith(frame) and len(result) > len(frame):
-                break
+            for stream in streams:
+                stream.drain()
+                if stream.ended and stream.fd in ready:
+                    poll.unregister(stream.fd)
+            if len(streams[0].data) > RESULT_LIMIT:
+                return "result", None
+            if framed(bytes(streams[0].data), frame):
+                return "", None
             if ended in ready or ended < 0:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 if pid:
-                    break
-                status = None
+                    return "", status
             why = watch.exceeded()
             if why:
-                break
-        if status is None:
-            status = kill(child, job)
-        elif job["processes"]:
-            kill(None, job)
-        drain([result_read], open_fds, result_read, result, RESULT_LIMIT + 1)
-        drain([output_read], open_fds, output_read, output, OUTPUT_LIMIT)
+                return why, None
     finally:
-        for fd in (result_read, output_read, ended):
-            if fd >= 0:
-                os.close(fd)
-    whole = (
-        not why
-        and len(result) > 2 * len(frame)
-        and result.startswith(frame)
-        and result.endswith(frame)
-    )
-    answer = {
-        "whole": whole,
-        "why": why,
-        "status": os.waitstatus_to_exitcode(status) if status is not None else None,
-        "output": bytes(output).decode("utf-8", "replace"),
-        "seconds": round(time.monotonic() - started, 4),
-    }
-    return answer, bytes(result[len(frame) : -len(frame)]) if whole else b""
+        if ended >= 0:
+            os.close(ended)
 
 
-def drain(ready: list[int], open_fds: set[int], fd: int, buffer: bytearray, limit: int) -> None:
-    if fd not in ready or fd not in open_fds:
-        return
-    for _ in range(64):  # not for ever: a flood must not keep the clock from being looked at
-        try:
-            data = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return
-        if not data:
-            open_fds.discard(fd)
-            return
-        buffer += data[: max(0, limit - len(buffer))]
-
-
-def kill(child: int | None, job: Job) -> int | None:
-    """Kill *child*, and all that it left; its status."""
-    status: int | None = None
-    if child is not None:
-        os.kill(child, signal.SIGKILL)
-        if supervisor is None:
-            try:
-                os.killpg(child, signal.SIGKILL)
-            except OSError:
-                pass
-        _, status = os.waitpid(child, 0)
-    if job["processes"] and supervisor is not None:
-        supervisor._kill_descendants()
-    return status
+def kill_rest() -> bool:
+    """Kill whatever descends from this process; whether something is left all the same."""
+    if supervisor is None:
+        return False
+    return not supervisor.kill_descendants()
 
 
 class Watch:
     """What limits of one process do not cover: the tree's memory and number, the disk."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, job: Job, child: int) -> None:
+        self.job, self.child = job, child
         self.next_tree = time.monotonic() + POLL_S
         self.next_disk = time.monotonic() + 4 * POLL_S
-        self.page_mib = resource.getpagesize() / (1 << 20)
 
     def exceeded(self) -> str:
         job, now = self.job, time.monotonic()
-        if job["processes"] and supervisor is not None and now >= self.next_tree:
+        tree = supervisor if job["processes"] else None
+        if tree is not None and now >= self.next_tree:
             self.next_tree = now + POLL_S
-            pids = supervisor._descendants()
+            pids = tree.descendants()
             if len(pids) > 2 * job["process_limit"]:
                 return "processes"
-            if sum(map(self.resident, pids)) > job["tree_mib"]:
+            if sum(map(resident, pids)) > job["tree_mib"] << 20:
                 return "memory"
         if now >= self.next_disk:
             self.next_disk = now + 4 * POLL_S
-            if disk(job["directory"]) > job["disk_mib"] << 20:
+            used = disk(job["directory"], ENTRY_LIMIT + job["entries"])
+            if used is None:
+                return "files"
+            for pid in tree.descendants() if tree is not None else [self.child]:
+                used += unlinked(pid)
+            if used > job["disk_mib"] << 20:
                 return "disk"
         return ""
 
-    def resident(self, pid: int) -> float:
-        try:
-            with open(f"/proc/{pid}/statm") as file:
-                fields = file.read().split()
-            # without what is shared (the code, and what a fork has not written to)
-            return (int(fields[1]) - int(fields[2])) * self.page_mib
-        except (OSError, IndexError, ValueError):
-            return 0
+
+def resident(pid: int) -> int:
+    """Bytes of memory that *pid* fills and shares with no file."""
+    total = 0
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith((b"RssAnon:", b"RssShmem:")):
+                    total += int(line.split()[1]) << 10
+    except (OSError, IndexError, ValueError):
+        pass
+    return total
 
 
-def disk(directory: str) -> int:
-    total, pending = 0, [directory]
-    while pending:
+def unlinked(pid: int) -> int:
+    """Bytes of the files that *pid* holds open and that have no name any more."""
+    total = 0
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return 0
+    for name in names:
         try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    try:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(entry.path)
-                    except OSError:
-                        pass
+            info = os.stat(f"/proc/{pid}/fd/{name}")
         except OSError:
-            pass
+            continue
+        if info.st_nlink == 0 and info.st_mode & 0o170000 == 0o100000:
+            total += info.st_blocks * 512
+    return total
+
+
+def disk(directory: str, most: int) -> "int | None":
+    """Bytes below *directory*, or ``None`` if there is more, or deeper, than can be looked at."""
+    total = count = 0
+    pending = [(directory, 0)]
+    while pending:
+        place, depth = pending.pop()
+        try:
+            entries = os.scandir(place)
+        except PermissionError:
+            try:
+                os.chmod(place, 0o700)
+                entries = os.scandir(place)
+            except OSError:
+                return None
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        with entries:
+            for entry in entries:
+                count += 1
+                try:
+                    info = entry.stat(follow_symlinks=False)
+                    is_dir = entry.is_dir(follow_symlinks=False)
+                except OSError:
+                    continue
+                total += info.st_blocks * 512
+                if is_dir:
+                    pending.append((entry.path, depth + 1))
+        if count > most or depth > DEPTH_LIMIT:
+            return None
     return total
 
 
 # -- the child's side of a job --------------------------------------------------------------------
 
 
-def work(job: Job, config: Job, result_write: int, output_write: int) -> None:
+def work(job: Job, config: Job, result_write: int, output_write: int, held_write: int) -> None:
     """Never returns: writes a message, or ends without one."""
     os.setsid()
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     result = min(soft, 1024) - 1  # out of the way of code that closes or writes what it finds
+    layers_told = result - 1
     os.dup2(result_write, result, inheritable=False)
+    os.dup2(held_write, layers_told, inheritable=False)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (output_write, 1), (output_write, 2)):
         os.dup2(source, target)
-    os.closerange(3, result)
+    os.closerange(3, layers_told)
     frame = job["nonce"].encode("ascii")
     dumps, write, leave = json.dumps, os.write, os._exit
 
     def tell(message: Answer) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BaseException:
+                pass
         data = memoryview(frame + dumps(message).encode("ascii") + frame)
         while data:
             data = data[write(result, data) :]
@@ -320,12 +401,13 @@ def work(job: Job, config: Job, result_write: int, output_write: int) -> None:
     try:
         protect(job, config, workspace, home, held)
     except Exception as error:
-        tell({"kind": "refused", "reason": f"{type(error).__name__}: {error}", "layers": held})
+        tell({"kind": "refused", "reason": f"{type(error).__name__}: {error}"})
+    os.write(layers_told, " ".join(held).encode("ascii"))
+    os.close(layers_told)  # told before the grader can say anything
     try:
         message = grade(given["code"], given["transcript"], workspace)
     except BaseException as error:
         message = failure(error)
-    message["layers"] = held
     tell(message)
 
 
@@ -358,7 +440,7 @@ def protect(job: Job, config: Job, workspace: str, home: str, held: list[str]) -
         layers.drop_capabilities()
     if "landlock" in wanted:
         layers.landlock(
-            read=config["read"],
+            read=(*config["read"], job["directory"]),
             write=(workspace, home),
             execute=processes,
         )

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 __all__ = ["WorkspaceTooLarge", "stage"]
 
 #: A workspace larger than this is not copied.
 MAX_COPY_FILES = 100_000
 MAX_COPY_BYTES = 2 << 30
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def stage(source: Path | None, target: Path, user: int | None) -> int:
-    """Copy the regular files, directories and links of *source*; give the bytes copied.
+class WorkspaceTooLarge(Exception):
+    """The agent left more than is graded."""
+
+
+def stage(source: Path | None, target: Path, user: int | None) -> tuple[int, int]:
+    """Copy the regular files, directories and links of *source*; the bytes and entries copied.
+
+    *source* is walked by descriptors: a directory that becomes a link meanwhile is not followed.
 
     Raises
     ------
@@ -23,60 +30,97 @@ def stage(source: Path | None, target: Path, user: int | None) -> int:
         There is more than is ever copied.
     """
     target.mkdir()
-    total = files = 0
-    made = [os.fspath(target)]
-    pending = [(os.fspath(source), os.fspath(target))] if source is not None else []
-    while pending:
-        here, there = pending.pop()
+    copy = _Copy(os.fspath(target))
+    if source is not None:
+        root = os.open(source, _DIRECTORY)
         try:
-            entries = list(os.scandir(here))
-        except OSError:
-            continue
-        for entry in entries:
-            path = f"{there}/{entry.name}"
-            try:
-                info = entry.stat(follow_symlinks=False)
-                files += 1
-                if stat.S_ISDIR(info.st_mode):
-                    os.mkdir(path, stat.S_IMODE(info.st_mode) | 0o700)
-                    pending.append((entry.path, path))
-                elif stat.S_ISLNK(info.st_mode):
-                    os.symlink(os.readlink(entry.path), path)
-                elif stat.S_ISREG(info.st_mode):
-                    total += info.st_blocks * 512
-                    if total <= MAX_COPY_BYTES:
-                        _copy(entry.path, path, info)
-                else:
-                    continue  # pipes, sockets and devices
-            except OSError:
-                continue  # unreadable to us, or gone
-            made.append(path)
-            if files > MAX_COPY_FILES or total > MAX_COPY_BYTES:
-                raise WorkspaceTooLarge(
-                    f"the workspace holds more than {MAX_COPY_FILES} files or "
-                    f"{MAX_COPY_BYTES >> 30} GiB"
-                )
+            copy.all(root)
+        finally:
+            os.close(root)
     if user is not None:
-        for item in made:
-            os.lchown(item, user, user)
-    return total
+        for path in (os.fspath(target), *copy.made):
+            os.lchown(path, user, user)
+    return copy.bytes, copy.entries
 
 
-class WorkspaceTooLarge(Exception):
-    """The agent left more than is graded."""
+class _Copy:
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.made: list[str] = []
+        self.bytes = 0
+        self.entries = 0
+
+    def all(self, root: int) -> None:
+        """Copy everything below the open directory *root*."""
+        pending: list[tuple[str, ...]] = [()]
+        while pending:
+            parts = pending.pop()
+            try:
+                here = _walk(root, parts)
+            except OSError:
+                continue  # gone, no directory any more, or closed to us
+            try:
+                with os.scandir(here) as entries:
+                    for entry in entries:
+                        if self._one(here, entry.name, "/".join((self.target, *parts))):
+                            pending.append((*parts, entry.name))
+            finally:
+                os.close(here)
+
+    def _one(self, here: int, name: str, there: str) -> bool:
+        """Copy one entry; whether it is a directory to go into."""
+        path = f"{there}/{name}"
+        is_dir = False
+        try:
+            info = os.stat(name, dir_fd=here, follow_symlinks=False)
+            self.entries += 1
+            if stat.S_ISDIR(info.st_mode):
+                os.mkdir(path, stat.S_IMODE(info.st_mode) | 0o700)
+                is_dir = True
+            elif stat.S_ISLNK(info.st_mode):
+                os.symlink(os.readlink(name, dir_fd=here), path)
+            elif stat.S_ISREG(info.st_mode):
+                self.bytes += info.st_blocks * 512
+                if self.bytes <= MAX_COPY_BYTES:
+                    _copy(here, name, path)
+            else:
+                return False  # pipes, sockets and devices
+            self.made.append(path)
+        except OSError:
+            return False  # unreadable to us, or gone
+        if self.entries > MAX_COPY_FILES or self.bytes > MAX_COPY_BYTES:
+            raise WorkspaceTooLarge(
+                f"the workspace holds more than {MAX_COPY_FILES} files or "
+                f"{MAX_COPY_BYTES >> 30} GiB"
+            )
+        return is_dir
 
 
-def _copy(source: str, target: str, info: os.stat_result) -> None:
-    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _walk(root: int, parts: tuple[str, ...]) -> int:
+    """The directory *parts* below *root*, opened without following a link."""
+    here = os.dup(root)
+    for part in parts:
+        try:
+            below = os.open(part, _DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def _copy(here: int, name: str, target: str) -> None:
+    fd = os.open(name, _FILE, dir_fd=here)
     try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            return
         out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(info.st_mode))
         try:
             if info.st_blocks * 512 >= info.st_size:
                 while data := os.read(fd, 1 << 20):
                     os.write(out, data)
             else:
-                with os.fdopen(os.dup(fd), "rb") as reader, os.fdopen(os.dup(out), "wb") as writer:
-                    _copy_sparse(reader, writer, info.st_size)
+                _copy_sparse(fd, out, info.st_size)
             os.utime(out, ns=(info.st_atime_ns, info.st_mtime_ns))
         finally:
             os.close(out)
@@ -84,22 +128,21 @@ def _copy(source: str, target: str, info: os.stat_result) -> None:
         os.close(fd)
 
 
-def _copy_sparse(reader: BinaryIO, writer: BinaryIO, size: int) -> None:
+def _copy_sparse(fd: int, out: int, size: int) -> None:
+    """Copy the data of a file with holes, and leave the holes."""
+    os.ftruncate(out, size)
     position = 0
-    writer.truncate(size)
     while position < size:
         try:
-            start = os.lseek(reader.fileno(), position, os.SEEK_DATA)
+            position = os.lseek(fd, position, os.SEEK_DATA)
         except OSError:
             return  # a hole until the end
-        end = os.lseek(reader.fileno(), start, os.SEEK_HOLE)
-        os.lseek(reader.fileno(), start, os.SEEK_SET)
-        os.lseek(writer.fileno(), start, os.SEEK_SET)
-        left = end - start
-        while left:
-            data = os.read(reader.fileno(), min(left, 1 << 20))
+        end = os.lseek(fd, position, os.SEEK_HOLE)
+        os.lseek(out, position, os.SEEK_SET)
+        os.lseek(fd, position, os.SEEK_SET)
+        while position < end:
+            data = os.read(fd, min(end - position, 1 << 20))
             if not data:
                 return
-            os.write(writer.fileno(), data)
-            left -= len(data)
-        position = end
+            os.write(out, data)
+            position += len(data)

@@ -60,7 +60,7 @@ from pytest_agentbench.model import (
     TrialRecord,
 )
 from pytest_agentbench.sandbox import GraderResult, WorkspaceTooLarge
-from pytest_agentbench.text import clean, one_line
+from pytest_agentbench.text import clean, one_line, score_text
 from pytest_agentbench.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PinchBench", "Spec", "grader_code", "materialize"]
 
+MAX_WEIGHT = 1e6
 AUTOMATED, HYBRID, JUDGED = "automated", "hybrid", "llm_judge"
 _FENCE = re.compile(r"```python(.*?)```", re.DOTALL)
 
@@ -124,7 +125,7 @@ class PinchBench(Benchmark):
         kind = cells.text("grading_type", empty=True) or AUTOMATED
         if kind not in (AUTOMATED, HYBRID, JUDGED):
             known = f"{AUTOMATED}, {HYBRID} or {JUDGED}"
-            raise cells.error("grading_type", f"expected {known}, found {one_line(kind, 60)!r}")
+            raise cells.error("grading_type", f"expected {known}, found {one_line(repr(kind), 60)}")
         sessions = tuple(_sessions(cells))
         prompt = cells.text("prompt", empty=bool(sessions))
         rubric = cells.text("llm_judge_rubric", empty=True).strip()
@@ -137,7 +138,7 @@ class PinchBench(Benchmark):
             expected_behavior=cells.text("expected_behavior", empty=True),
             code=grader_code(cells.text("automated_checks", empty=True)),
             rubric=rubric,
-            weights=_weights(cells),
+            weights=_weights(cells) if kind == HYBRID else {},
             sessions=sessions,
             prerequisites=tuple(_texts(cells, "prerequisites")),
             files=tuple(_files(cells)),
@@ -185,43 +186,29 @@ class PinchBench(Benchmark):
         }
         checks: list[Check] = []
         automated = 0.0
-        note = ""
         if spec.grading_type != JUDGED:
-            result = _run_grader(attempt, tools)
-            if isinstance(result, str):
-                return Grade((), 0.0, details, reason=result)
-            automated, note = _automated_score(spec, result)
-            checks += _criterion_checks(result)
-            details["automated"] = {
-                "score": automated,
-                "scores": {c.name: c.score for c in result.criteria},
-                "notes": note or (result.raised or ""),
-            }
-            details["sandbox"] = {"layers": result.layers, "processes": result.processes}
-            if result.raised is not None:
-                # upstream books the whole task as 0, and does not ask the judge
-                reason = f"grade() raised {one_line(result.raised, 300)}"
-                return Grade(tuple(checks), 0.0, details, reason=reason)
-        if spec.grading_type == AUTOMATED:
-            return Grade(tuple(checks), automated, details, reason=note)
+            found = _automated(attempt, tools, details, checks)
+            if isinstance(found, Grade):
+                return found
+            automated = found
         if tools.judge is None:
-            skip = f"the judge is off (the automated part scored {automated:.3g})"
+            skip = f"the judge is off (the automated part scored {score_text(automated)})"
             return Grade(tuple(checks), None, details, skip=skip)
-        judged, judge_checks, answer = _judged(attempt, tools)
+        try:
+            judged, judge_checks, answer = _judged(attempt, tools)
+        except HarnessError as error:
+            return Grade(tuple(checks), None, details, error=str(error))
         checks += judge_checks
-        details["llm_judge"] = answer
-        score = judged
-        if spec.grading_type == HYBRID:
-            score = combine(automated, judged, spec.weights)
         evidence = {"judge.jsonl": answer.pop("recorded")} if "recorded" in answer else {}
-        low = f"score {score:.3g}: automated {automated:.3g}, judge {judged:.3g}"
-        return Grade(
-            tuple(checks),
-            score,
-            details,
-            evidence,
-            reason=low if spec.grading_type == HYBRID else f"the judge gave {judged:.3g}",
-        )
+        details["llm_judge"] = answer
+        reason = f"the judge gave {score_text(judged)}"
+        if "skipped" in answer:
+            reason = "the judge was not asked: there is no transcript"
+        if spec.grading_type == JUDGED:
+            return Grade(tuple(checks), judged, details, evidence, reason=reason)
+        score = combine(automated, judged, spec.weights)
+        parts = f"score {score_text(score)}: automated {score_text(automated)}, {reason}"
+        return Grade(tuple(checks), score, details, evidence, reason=parts)
 
     # -- numbers --------------------------------------------------------------------------------
 
@@ -249,7 +236,7 @@ class PinchBench(Benchmark):
         total = math.fsum(means.values())
         wanted = Counter(name.upper() or "UNCATEGORIZED" for name in order)
         return {
-            "covers": ["category"],
+            "covers": ["category", "usage"],
             "score": total,
             "max_score": float(len(means)),
             "pct": round(100 * total / len(means), 1) if means else None,
@@ -280,8 +267,8 @@ class PinchBench(Benchmark):
         if spent["total_tokens"]:
             cost = f", ${spent['total_cost_usd']:,.4g}" if spent["total_cost_usd"] else ""
             yield (
-                f"  efficiency: {spent['total_tokens']:,} tokens ({spent['tokens_per_task']:,g} "
-                f"per run), {spent['total_requests']:,} requests{cost}"
+                f"  scored runs: {spent['total_tokens']:,} tokens ({spent['tokens_per_task']:,g} "
+                f"each), {spent['total_requests']:,} requests{cost}"
             )
 
 
@@ -321,11 +308,15 @@ def grader_code(text: str) -> str:
     return whole if any(map(_defines_grade, body)) else ""
 
 
-def _defines_grade(node: ast.stmt) -> bool:
+def _defines_grade(node: ast.AST) -> bool:
+    """Whether *node* binds the name ``grade`` outside of functions and classes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return node.name == "grade"
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return any(isinstance(target, ast.Name) and target.id == "grade" for target in targets)
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name) == "grade"
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id == "grade"
+    return any(map(_defines_grade, ast.iter_child_nodes(node)))
 
 
 def _texts(cells: Cells, column: str) -> Iterator[str]:
@@ -349,12 +340,13 @@ def _sessions(cells: Cells) -> Iterator[Session]:
 
 def _weights(cells: Cells) -> Mapping[str, float]:
     weights = cells.json("grading_weights", dict) or {}
-    for name, value in weights.items():
+    for name in ("automated", "llm_judge"):
+        value = weights.get(name, 0.5)
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = math.nan
-        if not math.isfinite(number) and name in ("automated", "llm_judge"):
+        if not abs(number) < MAX_WEIGHT:
             reason = f"{name}: expected a number, found {one_line(repr(value), 60)}"
             raise cells.error("grading_weights", reason)
     return weights
@@ -374,20 +366,40 @@ def _files(cells: Cells) -> list[SeedFile]:
 # -- the automated part ---------------------------------------------------------------------------
 
 
-def _run_grader(attempt: Attempt, tools: Tools) -> GraderResult | str:
-    """The grader's result, or why the agent fails whatever it would say."""
+def _automated(
+    attempt: Attempt, tools: Tools, details: dict[str, Any], checks: list[Check]
+) -> Grade | float:
+    """The automated score, for a judge's to be added; or the grade, where nothing is."""
     spec: Spec = attempt.task.spec
-    if not spec.code:
-        return GraderResult()
+    result = GraderResult()
+    if spec.code:
+        try:
+            result = tools.sandbox.grade(
+                spec.code,
+                attempt.transcript.normalized(),
+                attempt.workspace,
+                scale=max(1.0, tools.timeout_scale),
+            )
+        except WorkspaceTooLarge as error:
+            return Grade((), 0.0, details, reason=str(error))
+    checks += _criterion_checks(result)
     try:
-        return tools.sandbox.grade(
-            spec.code,
-            attempt.transcript.normalized(),
-            attempt.workspace,
-            scale=max(1.0, tools.timeout_scale),
-        )
-    except WorkspaceTooLarge as error:
-        return str(error)
+        score, note = _automated_score(spec, result)
+    except HarnessError as error:
+        return Grade(tuple(checks), None, details, error=str(error))
+    details["automated"] = {
+        "score": score,
+        "scores": {c.name: c.score for c in result.criteria},
+        "notes": note or (result.raised or ""),
+    }
+    details["sandbox"] = {"layers": result.layers, "processes": result.processes}
+    if result.raised is not None:
+        # upstream books the whole task as 0, and does not ask the judge
+        reason = f"grade() raised {one_line(result.raised, 300)}"
+        return Grade(tuple(checks), 0.0, details, reason=reason)
+    if spec.grading_type == AUTOMATED:
+        return Grade(tuple(checks), score, details, reason=note or _odd_return(result))
+    return score
 
 
 def _automated_score(spec: Spec, result: GraderResult) -> tuple[float, str]:
@@ -413,6 +425,13 @@ def _automated_score(spec: Spec, result: GraderResult) -> tuple[float, str]:
     return result.mean, ""
 
 
+def _odd_return(result: GraderResult) -> str:
+    """Why a grader that raised nothing gave no points, if it is what it returned."""
+    if result.returned != "dict":
+        return f"grade() returned {one_line(result.returned, 60)}, not a dictionary"
+    return "" if any(c.counts for c in result.criteria) else "grade() returned no numbers"
+
+
 def _criterion_checks(result: GraderResult) -> Iterator[Check]:
     for criterion in result.criteria:
         if not math.isfinite(criterion.score):
@@ -423,8 +442,16 @@ def _criterion_checks(result: GraderResult) -> Iterator[Check]:
             "code",
             full if criterion.counts else None,
             criterion.score,
-            "" if full else f"scored {criterion.score:.3g}",
+            "" if full else f"scored {score_text(criterion.score)}",
         )
+
+
+def _judge_check(name: str, value: float) -> Check:
+    if not 0.0 <= value <= 1.0:
+        return Check(clean(name), "judge", None, None, f"the judge said {value}")
+    full = value >= 1.0
+    message = "" if full else f"scored {score_text(value)}"
+    return Check(clean(name), "judge", full, value, message)
 
 
 # -- the judge ------------------------------------------------------------------------------------
@@ -440,7 +467,8 @@ def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[st
     """
     spec: Spec = attempt.task.spec
     if not attempt.transcript.events:
-        return 0.0, [], {"score": 0.0, "scores": {}, "notes": "Skipped: there is no transcript"}
+        notes = "Skipped: there is no transcript"
+        return 0.0, [], {"score": 0.0, "scores": {}, "notes": notes, "skipped": True}
     assert tools.judge is not None
     events = attempt.transcript.normalized()
     request = JudgeRequest(
@@ -453,7 +481,7 @@ def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[st
             prompt=attempt.task.prompt,
             expected=spec.expected_behavior,
             summary=summarize_transcript(events),
-            files=workspace_text(attempt.workspace),
+            files=workspace_text(attempt.workspace, attempt.changed),
             rubric=spec.rubric,
         ),
         benchmark=attempt.task.ref.benchmark,
@@ -471,12 +499,6 @@ def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[st
         raise HarnessError(f"{found.notes} (it was: {shown!r})")
     if not 0.0 <= found.total <= 1.0:
         raise HarnessError(f"the judge gave the score {found.total}, not between 0 and 1")
-    checks = [
-        Check(
-            clean(name), "judge", value >= 1.0, value, "" if value >= 1.0 else f"scored {value:.3g}"
-        )
-        for name, value in found.scores.items()
-        if math.isfinite(value)
-    ]
+    checks = [_judge_check(name, value) for name, value in found.scores.items()]
     kept = {"score": found.total, "scores": dict(found.scores), "notes": found.notes}
     return found.total, checks, {**kept, "recorded": recorded(request, answer)}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_agentbench.text import clean
 from pytest_agentbench.workspace import read_regular, snapshot
 
 __all__ = [
@@ -66,13 +68,37 @@ def summarize_transcript(events: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def workspace_text(workspace: Path, file_cap: int = FILE_CAP, total_cap: int = TOTAL_CAP) -> str:
+def workspace_text(
+    workspace: Path,
+    changed: Collection[str] = (),
+    file_cap: int = FILE_CAP,
+    total_cap: int = TOTAL_CAP,
+) -> str:
     """The text files of *workspace*, each under its name, in order of their paths.
 
     Hidden files, those of the agent's own making (``AGENTS.md``, …), binary ones and links are left
-    out.  What is cut is marked.
+    out.  What is cut is marked; the files in *changed* have first call on the room.
     """
-    found, total = [], 0
+    texts = dict(_texts(workspace))
+    room: dict[Path, int] = {}
+    left = total_cap
+    for name in sorted(texts, key=lambda name: (name.as_posix() not in changed, name)):
+        room[name] = max(0, min(file_cap, left))
+        left -= min(len(texts[name]), room[name])
+    found = []
+    for name, text in texts.items():
+        if len(text) > room[name]:
+            cut = len(text) - room[name]
+            text = f"{text[: room[name]]}\n[… {cut} more characters were left out]"
+        found.append(f"### File: {_shown(name)}\n{text}")
+    return "\n\n".join(found)
+
+
+def _shown(name: Path) -> str:
+    return clean(os.fsencode(name.as_posix()).decode("utf-8", "backslashreplace"))
+
+
+def _texts(workspace: Path) -> Iterator[tuple[Path, str]]:
     names = (Path(name) for name, state in snapshot(workspace) if state.kind == "file")
     for name in sorted(names):
         hidden = any(part.startswith(".") or part in _SKIPPED_PARTS for part in name.parts)
@@ -85,12 +111,7 @@ def workspace_text(workspace: Path, file_cap: int = FILE_CAP, total_cap: int = T
             if data is None or len(data) < MAX_FILE_BYTES or error.start < len(data) - 4:
                 continue
             text = data[: error.start].decode("utf-8")
-        room = max(0, min(file_cap, total_cap - total))
-        if len(text) > room:
-            text = f"{text[:room]}\n[… {len(text) - room} more characters were left out]"
-        total += min(len(text), room)
-        found.append(f"### File: {name.as_posix()}\n{text}")
-    return "\n\n".join(found)
+        yield name, text
 
 
 def write_prompt(*, prompt: str, expected: str, summary: str, files: str, rubric: str) -> str:

@@ -139,9 +139,13 @@ def read_layout(directory: Path) -> list[Mapping[str, Any]] | None:
             files[name] = tasks / f"{name}.md"
     if not files:
         return None
-    named = [name for name in order if name in files]
-    names = dict.fromkeys([*named, *(name for name in files if name not in categories)])
-    return [_read_task(files[name], directory / "assets", categories.get(name)) for name in names]
+    names = dict.fromkeys([*order, *(name for name in files if name not in categories)])
+    return [
+        _read_task(files[name], directory / "assets", categories.get(name))
+        if name in files
+        else _broken(name, "", "the manifest names it, but there is no such file")
+        for name in names
+    ]
 
 
 def _read_manifest(path: Path) -> tuple[list[str], dict[str, str | None]]:
@@ -173,10 +177,14 @@ def _read_task(path: Path, assets: Path, category: str | None) -> Mapping[str, A
             cells["category"] = category
         files = _find_assets(json.loads(cells["asset_paths"]), assets)
     except (ValueError, AssetError) as error:
-        blank = dict.fromkeys(COLUMNS, "")
-        return {**blank, "task_id": path.stem, "task_md": text, BROKEN: f"{path.name}: {error}"}
+        return _broken(path.stem, text, str(error))
     packed = {"asset_paths": _dump(sorted(files)), "assets_tar": pack(files) if files else ""}
     return {**cells, **packed, "task_md": text}
+
+
+def _broken(name: str, text: str, reason: str) -> Mapping[str, Any]:
+    blank = dict.fromkeys(COLUMNS, "")
+    return {**blank, "task_id": name, "task_md": text, BROKEN: f"{name}.md: {reason}"}
 
 
 def _find_assets(sources: Iterable[str], assets: Path) -> dict[str, bytes]:

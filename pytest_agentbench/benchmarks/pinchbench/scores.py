@@ -133,7 +133,9 @@ def efficiency(
 
 def _amount(usage: Mapping[str, Any], name: str) -> float:
     value = usage.get(name)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return 0.0  # what an agent reports may be anything
+    return float(value)
 
 
 def usage_totals(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -159,5 +161,5 @@ def usage_totals(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             for ours, theirs in names.items():
                 totals[ours] += int(_amount(usage, theirs))
             price = usage.get("cost")
-            cost += _amount(price, "total") if isinstance(price, Mapping) else 0.0
+            cost += _amount(price if isinstance(price, Mapping) else {"total": price}, "total")
     return {**totals, "cost_usd": cost, "request_count": requests}
