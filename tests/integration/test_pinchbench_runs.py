@@ -84,7 +84,7 @@ def test_verdicts_and_numbers(bench: Bench, data: str, worker: str, workers: str
             "  score 1.50 of 2 (75.0 %)",
             "    ALPHA * 1.50 of 2 * 75.0 %  2 of 5 tasks scored",
             "    BETA * of 0 *0 of 2 tasks scored",
-            "  efficiency: 200 tokens (100 per run), 2 requests, $0.02",
+            "  scored runs: 200 tokens (100 each), 2 requests, $0.02",
         ]
     )
     assert max(map(len, section(run))) <= 80

@@ -66,4 +66,4 @@ def test_names_that_are_not_utf8_can_be_reported() -> None:
         workspace.seal()
         (Path(os.fsdecode(os.fsencode(workspace.path) + b"/bad\xff"))).write_bytes(b"x")
 
-        assert workspace.diff().created == ("bad\\xff",)
+        assert workspace.diff().created == (os.fsdecode(b"bad\xff"),)
