@@ -338,8 +338,10 @@ def disk(directory: str, most: int) -> "int | None":
                 try:
                     info = entry.stat(follow_symlinks=False)
                     is_dir = entry.is_dir(follow_symlinks=False)
-                except OSError:
+                except FileNotFoundError:
                     continue
+                except OSError:
+                    return None
                 total += info.st_blocks * 512
                 if is_dir:
                     pending.append((entry.path, depth + 1))

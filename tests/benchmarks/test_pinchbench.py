@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -354,6 +355,49 @@ def test_a_score_that_is_none_is_an_error(run_row: RunRow, body: str) -> None:
     assert "not between 0 and 1" in record.reason
 
 
+@pytest.mark.parametrize("score", [0.9995, 0.99999999])
+def test_almost_full_marks_do_not_look_like_full_marks(run_row: RunRow, score: float) -> None:
+    record = run_row(pinch_row(automated_checks=grader(f"{{'a': {score}}}")))
+
+    assert (record.verdict, record.reason) == ("fail", f"a: scored {score}")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("None", "grade() returned NoneType, not a dictionary"),
+        ("[1.0]", "grade() returned list, not a dictionary"),
+        ("{}", "grade() returned no numbers"),
+        ("{'a': 'good'}", "grade() returned no numbers"),
+    ],
+)
+def test_a_grader_that_gives_nothing_is_told(run_row: RunRow, body: str, reason: str) -> None:
+    record = run_row(pinch_row(automated_checks=grader(body)))
+
+    assert (record.verdict, record.score, record.reason) == ("fail", 0.0, reason)
+    assert record.details["automated"]["notes"] == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def grade(t, w): pass", True),
+        ("async def grade(t, w): pass", True),
+        ("if True:\n    def grade(t, w): pass", True),
+        ("grade: object = print", True),
+        ("a, grade = 1, print", True),
+        ("from x import y as grade", True),
+        ("\ufeffdef grade(t, w): pass", True),
+        ("def other():\n    grade = 1", False),
+        ("grade(1, 2)", False),
+        ("class X:\n    def grade(t, w): pass", False),
+        ("the grade is 5", False),
+    ],
+)
+def test_code_without_a_fence_must_define_grade(code: str, found: bool) -> None:
+    assert bool(grader_code(code)) is found
+
+
 @pytest.mark.parametrize("body", ["__import__('sys').exit(0)", "__import__('os')._exit(0)"])
 def test_a_grader_that_ends_otherwise_is_an_error(run_row: RunRow, body: str) -> None:
     record = run_row(pinch_row(automated_checks=grader(body)))
@@ -392,6 +436,36 @@ def test_the_agents_changes_are_in_the_record(run_row: RunRow) -> None:
     }
 
 
+def test_a_replay_earns_what_the_run_earned(run_row: RunRow, tmp_path: Path) -> None:
+    def agent(task: Any, workspace: Path) -> str:
+        (workspace / "old.txt").unlink()
+        (workspace / "gone").rmdir() if (workspace / "gone").exists() else None
+        (workspace / "empty/deep").mkdir(parents=True)
+        (workspace / "run.sh").write_text("#!/bin/sh\n")
+        (workspace / "run.sh").chmod(0o755)
+        (workspace / "seeded.sh").chmod(0o755)
+        (workspace / os.fsdecode(b"caf\xe9")).write_text("x")
+        return "done"
+
+    body = (
+        "(lambda o: {'old': not o.path.exists(w + '/old.txt'), 'dir': o.path.isdir(w + '/empty/deep'),"
+        " 'run': o.access(w + '/run.sh', o.X_OK), 'mode': o.access(w + '/seeded.sh', o.X_OK),"
+        " 'bytes': o.path.exists(o.fsencode(w) + b'/caf\\xe9')})(__import__('os'))"
+    )
+    seeds = [{"path": name, "content": "1"} for name in ("old.txt", "seeded.sh")]
+    row = pinch_row(workspace_files=json.dumps(seeds), automated_checks=grader(body))
+
+    first = run_row(row, agent)
+    replayed = tmp_path / "replay/pinchbench/task_x"
+    replayed.mkdir(parents=True)
+    (tmp_path / "evidence/1").rename(replayed / "1")
+    again = run_row(row, f"replay:{tmp_path / 'replay'}")
+
+    assert (first.verdict, first.reason) == ("pass", "")
+    assert (again.verdict, again.reason) == ("pass", "")
+    assert first.details["workspace"]["created"] == ["caf\\xe9", "run.sh"]
+
+
 def test_bytes_of_a_row_reach_the_workspace(run_row: RunRow) -> None:
     assets = {"raw/data.bin": bytes(range(256)), "raw/log file.txt": b"a\r\nb"}
     seeds = [
@@ -428,8 +502,21 @@ def test_bytes_of_a_row_reach_the_workspace(run_row: RunRow) -> None:
         ({"workspace_files": '[{"path": "../a", "content": ""}]'}, "workspace_files", "leads out"),
         ({"assets_tar": "!!"}, "assets_tar", "is not base64"),
         ({"sessions": '[{"id": "a"}]'}, "sessions", "entry 1"),
-        ({"grading_weights": '{"automated": "x"}'}, "grading_weights", "expected a number"),
-        ({"grading_weights": "[1]"}, "grading_weights", "expected a JSON object"),
+        (
+            {"grading_type": "hybrid", "grading_weights": '{"automated": "x"}'},
+            "grading_weights",
+            "expected a number",
+        ),
+        (
+            {"grading_type": "hybrid", "grading_weights": '{"llm_judge": 1e308}'},
+            "grading_weights",
+            "expected a number",
+        ),
+        (
+            {"grading_type": "hybrid", "grading_weights": "[1]"},
+            "grading_weights",
+            "expected a JSON object",
+        ),
         ({"prerequisites": "[1]"}, "prerequisites", "entry 1: expected a text"),
         ({"automated_checks": 5}, "automated_checks", "expected text"),
     ],
@@ -472,9 +559,38 @@ def test_a_hybrid_is_weighted(run_row: RunRow) -> None:
 
     assert record.score == pytest.approx(0.8)
     assert record.verdict == "fail"
-    assert record.reason == "score 0.8: automated 1, judge 0.5"
+    assert record.reason == "score 0.8: automated 1, the judge gave 0.5"
     assert scores(record, "judge") == {"tone": 0.5, "facts": 0.5}
     assert scores(record) == {"done": 1.0}
+
+
+@pytest.mark.parametrize("text", [None, 5, ["a"]])
+def test_an_agents_odd_transcript_is_no_error(run_row: RunRow, text: Any) -> None:
+    content = [{"type": "text", "text": text}, {"type": "toolCall", "arguments": None}]
+    event = {"type": "message", "message": {"role": "assistant", "content": content}}
+
+    record = run_row(
+        pinch_row(grading_type="llm_judge"), lambda task, workspace: [event], lambda r: {"total": 1}
+    )
+
+    assert (record.verdict, record.score) == ("pass", 1.0)
+
+
+def test_a_failing_judge_leaves_the_automated_part(run_row: RunRow) -> None:
+    record = run_row(pinch_row(grading_type="hybrid"), judge=lambda request: "no idea")
+
+    assert (record.verdict, scores(record)) == ("error", {"done": 1.0})
+    assert record.details["automated"]["score"] == 1.0
+
+
+def test_without_a_transcript_the_judge_is_not_asked(run_row: RunRow) -> None:
+    def judge(request: Any) -> str:
+        raise AssertionError("asked")
+
+    record = run_row(pinch_row(grading_type="llm_judge"), lambda task, workspace: [], judge)
+
+    assert (record.verdict, record.score) == ("fail", 0.0)
+    assert record.reason == "the judge was not asked: there is no transcript"
 
 
 def test_what_the_judge_is_shown(run_row: RunRow) -> None:
@@ -556,6 +672,10 @@ def test_large_workspaces_are_cut_for_the_judge(tmp_path: Path) -> None:
 
     assert "x" * 100 + "\n[… 20 more characters were left out]" in text
     assert "y" * 50 + "\n[… 70 more characters were left out]" in text
+    changed = workspace_text(tmp_path, ["b.txt"], file_cap=100, total_cap=150)
+    assert "y" * 100 in changed
+    assert changed.index("a.txt") < changed.index("b.txt")
+    assert "x" * 50 + "\n[… 70 more characters were left out]" in changed
 
 
 def test_the_prompt_has_its_sections_in_order() -> None:
@@ -619,7 +739,7 @@ def test_sessions_share_one_time_limit(run_row: RunRow) -> None:
     record = run_row(row, f'cmd:{sys.executable} -c "{script}"')
 
     assert record.verdict == "fail"
-    assert "session 3 of 3" in record.reason
+    assert record.reason == ("session 3 of 3: the agent was not done in 3 s, all sessions together")
     assert record.agent_s < 4.5
 
 
@@ -647,6 +767,7 @@ def test_prerequisites(run_row: RunRow, missing: str, verdict: str, ran: bool) -
 
     assert record.verdict == verdict
     assert bool(calls) is ran
+    assert record.score == {"skip": None, "pass": 1.0, "fail": 0.0}[verdict]
     if not ran:
         assert "the command 'no-such-program-here' (cli:no-such-program-here)" in record.reason
     assert run_row(row, "noop").verdict == "pass"  # nothing is done, so nothing is needed
@@ -687,7 +808,11 @@ def test_a_manifest_gives_order_and_categories(tmp_path: Path) -> None:
     rows = read_layout(tmp_path) or []
 
     found = [(row["task_id"], row["category"]) for row in rows]
-    assert found == [("task_c", "one"), ("task_b", "two"), ("task_a", "one"), ("task_d", "own")]
+    assert found == [
+        *(("task_c", "one"), ("task_b", "two"), ("task_a", "one")),
+        *(("task_gone", ""), ("task_d", "own")),
+    ]
+    assert "the manifest names it" in rows[3]["broken"]
 
 
 def test_a_directory_without_tasks_is_none(tmp_path: Path) -> None:

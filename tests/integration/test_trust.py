@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import OBEDIENT, Run
+from .conftest import HAS_XDIST, OBEDIENT, Run
 
 Bench = Callable[..., Run]
 Rows = Callable[..., str]
@@ -284,3 +289,38 @@ def test_paths_of_the_ini_file_are_relative_to_it(
     run = bench("--bench=genui", "--bench-agent=reference", out=None)
     assert run.outcomes == {"passed": 1}
     assert (pytester.path / "here" / "trials.jsonl").exists()
+
+
+@pytest.mark.skipif(not HAS_XDIST, reason="pytest-xdist is not installed")
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_workers_end_when_the_controller_is_killed(pytester: pytest.Pytester, rows: Rows) -> None:
+    mark = f"agentbench-sleeper-{os.getpid()}"
+    agent = f"cmd:{sys.executable} -c 'import time; time.sleep(300)' {mark}"
+    command = [
+        *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2", "--bench=genui"),
+        *(rows("a", "b"), f"--bench-agent={agent}", "--bench-out=out"),
+    ]
+    controller = subprocess.Popen(
+        command, cwd=pytester.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def running() -> int:
+        found = 0
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                found += mark.encode() in (entry / "cmdline").read_bytes()
+        return found
+
+    # the controller's own command line has the mark, too
+    until(lambda: running() > 3)
+    controller.kill()
+    controller.wait()
+
+    until(lambda: running() == 0, seconds=10)
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.1)

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,60 @@ def test_names_that_clash_somewhere(one: str, other: str) -> None:
 def test_archives_that_cannot_be_used(text: str, reason: str) -> None:
     with pytest.raises(AssetError, match=reason):
         unpack(text)
+
+
+def test_hostile_headers_take_no_time() -> None:
+    digits = "1" * 60_000
+    begin = time.monotonic()
+
+    for pax in ({"comment": digits}, {digits: "x"}, {"comment": f"{digits} hdrcharset="}):
+        assert len(unpack(archive(*({"name": f"f{n}", "pax": pax} for n in range(12))))) == 12
+    with pytest.raises(AssetError, match="more than 16 parts"):
+        unpack(base64.b64encode(gzip.compress(b"") * 100_000).decode())
+
+    assert time.monotonic() - begin < 5
+
+
+def damaged(change: str) -> str:
+    data = bytearray(gzip.decompress(base64.b64decode(archive({"name": "a"}, {"name": "b"}))))
+    second = data.index(b"b\0\0")
+    if change == "bit":
+        data[second + 124] ^= 1
+    elif change == "cut":
+        del data[second + 100 :]
+    elif change == "no end":
+        del data[second + 1024 :]
+    else:
+        data[-1] = 1
+    return base64.b64encode(gzip.compress(bytes(data))).decode()
+
+
+@pytest.mark.parametrize("change", ["bit", "cut", "no end", "behind"])
+def test_a_damaged_archive_is_not_half_read(change: str) -> None:
+    with pytest.raises(AssetError, match="not a usable tar archive"):
+        unpack(damaged(change))
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_in_every_form(form: int) -> None:
+    name = "/".join(["d" * 60] * 2 + ["f" * 90])
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=form) as tar:
+        info = tarfile.TarInfo(name)
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"abc"))
+
+    found = unpack(base64.b64encode(gzip.compress(raw.getvalue())).decode())
+
+    assert {key: file.data for key, file in found.items()} == {name: b"abc"}
+
+
+def test_a_small_list_does_not_make_a_large_workspace() -> None:
+    assets = {"a": SeedFile("a", bytes(30 << 20))}
+    entries = [{"source": "a", "dest": f"f{n}"} for n in range(5)]
+
+    with pytest.raises(AssetError, match="entry 3: with it the workspace holds more than 64 MiB"):
+        seed_files(entries, assets)
 
 
 def test_the_same_files_pack_the_same_and_come_back() -> None:

@@ -19,6 +19,24 @@ def sh(script: str, *, timeout: float = 20.0, stdin: bytes = b"", cwd: Path = Pa
     return run(["sh", "-c", script], cwd=cwd, env=dict(os.environ), stdin=stdin, timeout=timeout)
 
 
+#: A process whose name is not UTF-8, as long French ones are when they are cut at 15 bytes.
+NAMED = (
+    "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0);"
+    "print(1, flush=True); time.sleep(60)"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of processes are Linux's")
+def test_other_processes_may_be_called_anything() -> None:
+    with subprocess.Popen([sys.executable, "-c", NAMED], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        done = sh("echo hi")
+        other.kill()
+
+    assert (done.returncode, done.stdout) == (0, b"hi\n")
+
+
 def alive(mark: str) -> list[str]:
     """Command lines of running processes that contain *mark*."""
     found = []

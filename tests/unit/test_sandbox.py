@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -190,6 +191,58 @@ def grade(t, w):
         box.grade(code, [], workspace)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "graded"},
+        {"kind": "graded", "returned": "dict", "mean": 1.0, "scores": [["a", "x", True]]},
+        {"kind": "graded", "returned": "dict", "mean": 1.0, "scores": [["a", 1.0]]},
+        {"kind": "graded", "returned": "dict", "mean": 10**400, "scores": []},
+        {"kind": "raised"},
+        {"kind": "new"},
+        [1],
+        None,
+    ],
+)
+def test_a_forged_frame_is_no_traceback(box: Sandbox, workspace: Path, message: Any) -> None:
+    code = f"""
+import json, os, sys
+def grade(t, w):
+    frame = sys._getframe()
+    while frame.f_code.co_name != "work": frame = frame.f_back
+    mark, fd = frame.f_locals["frame"], frame.f_locals["result"]
+    os.write(fd, mark + json.dumps({message!r}).encode() + mark)
+    os._exit(0)
+"""
+    with pytest.raises(GraderEnded):
+        box.grade(code, [], workspace)
+
+
+def test_layers_are_told_before_the_grader_can_speak(box: Sandbox, workspace: Path) -> None:
+    code = """
+import json, os, sys
+def grade(t, w):
+    frame = sys._getframe()
+    while frame.f_code.co_name != "work": frame = frame.f_back
+    for fd in range(900, 1024):
+        try: os.write(fd, b" invented")
+        except OSError: pass
+    return {"a": 1.0}
+"""
+    try:
+        layers = box.grade(code, [], workspace).layers
+    except GraderEnded:
+        layers = ()
+
+    assert "invented" not in layers
+
+
+def test_what_a_grader_prints_is_kept(box: Sandbox, workspace: Path) -> None:
+    result = box.grade("def grade(t, w): print('a hint'); return {}", [], workspace)
+
+    assert result.output == "a hint\n"
+
+
 def test_one_grader_leaves_nothing_for_the_next(box: Sandbox, workspace: Path) -> None:
     first = """
 import builtins, json, os, sys, tempfile
@@ -282,6 +335,13 @@ def test_which_graders_may_start_processes(code: str, needed: bool) -> None:
 # -- attacks --------------------------------------------------------------------------------------
 
 
+_libc = ctypes.CDLL(None)
+
+
+def scheduling(pid: int) -> tuple[set[int], int, int]:
+    return os.sched_getaffinity(pid), os.getpriority(0, pid), os.sched_getscheduler(pid)
+
+
 class Victims:
     """What attacks aim at: files, sockets, a process and a secret."""
 
@@ -304,7 +364,13 @@ class Victims:
             unix.bind(address)
             unix.listen()
             self.sockets.append(unix)
+        self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.datagrams.bind(f"{place}/d")
+        self.shared = _libc.shmget(0, 4096, 0o1666)
+        self.scheduling = scheduling(os.getpid())
         self.given: dict[str, Any] = {
+            "dgram": f"{place}/d",
+            "shm": self.shared,
             "ppid": os.getpid(),
             "port": self.sockets[0].getsockname()[1],
             "uport": self.udp.getsockname()[1],
@@ -326,15 +392,18 @@ class Victims:
             each.settimeout(0)
             with pytest.raises(BlockingIOError):
                 each.accept()
-        self.udp.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            self.udp.recv(10)
+        for each in (self.udp, self.datagrams):
+            each.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                each.recv(10)
+        assert scheduling(os.getpid()) == self.scheduling
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        for each in (*self.sockets, self.udp):
+        for each in (*self.sockets, self.udp, self.datagrams):
             each.close()
+        _libc.shmctl(self.shared, 0, None)
 
 
 @pytest.fixture
@@ -369,6 +438,14 @@ ATTACKS = {
     "limits": "__import__('resource').prlimit(t['ppid'], 7, (64, 64))",
     "raise": "__import__('resource').setrlimit(9, (-1, -1))",
     "shm": "open('/dev/shm/agentbench_x', 'w')",
+    "datagram": "__import__('socket').socketpair(1, 2)[0].sendto(b'x', t['dgram'])",
+    "affinity": "__import__('os').sched_setaffinity(t['ppid'], [0])",
+    "priority": "__import__('os').setpriority(0, t['ppid'], 19)",
+    "scheduler": "__import__('os').sched_setscheduler(t['ppid'], 5, "
+    "__import__('os').sched_param(0))",
+    "memfd": "__import__('os').memfd_create('x')",
+    "sysv": "__import__('ctypes').CDLL(None).shmat(t['shm'], 0, 0) != -1 or 1 / 0",
+    "inotify": "__import__('ctypes').CDLL(None).inotify_init1(0) != -1 or 1 / 0",
     "root": "(__import__('os').setuid(0), open(t['ssh']).read())",
 }
 
@@ -544,6 +621,57 @@ def grade(t, w):
         box.grade(code, [], workspace)
 
 
+@linux
+def test_memory_that_processes_share(box: Sandbox, workspace: Path) -> None:
+    code = f"""{ALLOWED}
+import mmap, os, time
+def grade(t, w):
+    for _ in range(6):
+        if os.fork() == 0:
+            shared = mmap.mmap(-1, 400 << 20)
+            for n in range(0, len(shared), 4096): shared[n] = 1
+            time.sleep(20)
+            os._exit(0)
+    time.sleep(20)
+"""
+    with pytest.raises(GraderEnded, match="MiB of memory with its processes"):
+        box.grade(code, [], workspace)
+
+
+FILLERS = {
+    "unlinked": (
+        "for n in range(40): "
+        "(f.append(open(w + '/x', 'wb')), f[-1].write(b'x' * (10 << 20)), f[-1].flush(), "
+        "os.unlink(w + '/x'))",
+        "wrote more than 256 MiB",
+    ),
+    "many": ("for n in range(60000): os.mkdir(f'{w}/{n}')", "more files, or deeper directories"),
+    "deep": (
+        "os.chdir(w)\n  for n in range(3000): (os.mkdir('d' * 200), os.chdir('d' * 200))",
+        "more files, or deeper directories",
+    ),
+    "closed": (
+        "os.mkdir(w + '/c')\n"
+        "  for n in range(40): open(f'{w}/c/{n}', 'wb').write(b'x' * (10 << 20))\n"
+        "  os.chmod(w + '/c', 0o300)",
+        "wrote more than 256 MiB",
+    ),
+}
+
+
+@linux
+@pytest.mark.parametrize("filler", FILLERS)
+def test_ways_to_fill_a_disk(box: Sandbox, workspace: Path, filler: str) -> None:
+    body, reason = FILLERS[filler]
+    code = f"import os, time\nf = []\ndef grade(t, w):\n  {body}\n  time.sleep(20)"
+    begin = time.monotonic()
+
+    with pytest.raises(GraderEnded, match=reason):
+        box.grade(code, [], workspace)
+
+    assert time.monotonic() - begin < 15
+
+
 def test_the_disk_is_watched(box: Sandbox, workspace: Path) -> None:
     code = """
 import time
@@ -657,6 +785,25 @@ def test_a_killed_server_is_started_again(base: Path, workspace: Path) -> None:
         box.grade(code, [], workspace)
     assert box.grade(code, [], workspace).mean == 1.0
     box.close()
+
+
+@linux
+def test_a_harness_with_many_descriptors(base: Path, workspace: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("this process may not have that many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    box = Sandbox(base=base)
+    try:
+        assert box.grade("def grade(t, w): return {'a': 1.0}", [], workspace).mean == 1.0
+    finally:
+        box.close()
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @linux

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pytest_agentbench.workspace import Workspace, keep, read_regular
+from pytest_agentbench.workspace import Workspace, keep, read_regular, remove_tree
 
 
 def test_diff_names_what_changed() -> None:
@@ -59,6 +59,18 @@ def test_removal_does_not_stop_at_modes() -> None:
     workspace.remove()
 
     assert not workspace.path.exists()
+
+
+def test_modes_do_not_keep_a_directory(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "a/b/c").mkdir(parents=True)
+    (top / "a/b/c/file").touch()
+    for path in (top / "a/b/c", top / "a/b", top / "a", top):
+        path.chmod(0)
+
+    remove_tree(top)
+
+    assert not top.exists()
 
 
 def test_names_that_are_not_utf8_can_be_reported() -> None:
