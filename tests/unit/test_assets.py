@@ -125,7 +125,7 @@ def test_hostile_headers_take_no_time() -> None:
     with pytest.raises(AssetError, match="more than 16 parts"):
         unpack(base64.b64encode(gzip.compress(b"") * 100_000).decode())
 
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60  # not hours
 
 
 def damaged(change: str) -> str:
