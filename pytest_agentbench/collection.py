@@ -66,7 +66,11 @@ def activate(config: pytest.Config) -> None:
         load_judge(run.settings.judge)
         sandboxed = any(run.load(name).benchmark.sandboxed for name in run.settings.benchmarks)
         if sandboxed and not hasattr(config, "workerinput") and not config.option.collectonly:
-            run.isolation = run.resources.sandbox.check()
+            try:
+                run.isolation = run.resources.sandbox.check()
+            except ConfigError:
+                run.resources.close()  # nothing is unconfigured after a usage error
+                raise
     _take_selectors(run)
 
 

@@ -25,6 +25,7 @@ GONE = "deleted.json"
 #: More files or bytes than this are not kept as evidence.
 MAX_KEPT_FILES = 10_000
 MAX_KEPT_BYTES = 256 * 1024 * 1024
+MAX_KEPT_DEPTH, MAX_KEPT_NAME = 100, 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,11 @@ def _open_regular(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+def _shallow(name: str) -> bool:
+    """Whether other programs can cope with *name*: they recurse, and paths have a length."""
+    return name.count("/") < MAX_KEPT_DEPTH and len(os.fsencode(name)) < MAX_KEPT_NAME
+
+
 def keep(workspace: Path, diff: Diff, destination: Path) -> list[str]:
     """Copy the created and changed regular files of *workspace*, and new directories, below
     *destination*.
@@ -239,10 +245,11 @@ def keep(workspace: Path, diff: Diff, destination: Path) -> list[str]:
     """
     left_out, total = [], 0
     for name in diff.made[:MAX_KEPT_FILES]:
-        (destination / name).mkdir(parents=True, exist_ok=True)
+        if _shallow(name):
+            (destination / name).mkdir(parents=True, exist_ok=True)
     for count, name in enumerate((*diff.created, *diff.changed)):
         data = None
-        if count < MAX_KEPT_FILES and total < MAX_KEPT_BYTES:
+        if count < MAX_KEPT_FILES and total < MAX_KEPT_BYTES and _shallow(name):
             data = read_regular(workspace / name, MAX_KEPT_BYTES - total + 1)
         if data is None or total + len(data) > MAX_KEPT_BYTES:
             left_out.append(name)

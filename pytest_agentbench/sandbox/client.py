@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Server:
     def __init__(self, base: Path | None, *, isolated: bool) -> None:
         self._cookie = secrets.token_hex(16)
         self._python = _own_python(base)
+        # also when nobody closes it: the interpreter's end is the last chance
+        self._forget = weakref.finalize(self, remove_tree, self._python.parent)
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._buffer = b""
@@ -97,7 +100,7 @@ class Server:
             self._process.wait()
         if self._process.returncode != 0:
             kill_marked(self._cookie)
-        remove_tree(self._python.parent)
+        self._forget()
 
 
 def _layers(ready: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

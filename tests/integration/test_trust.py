@@ -300,8 +300,13 @@ def test_workers_end_when_the_controller_is_killed(pytester: pytest.Pytester, ro
         *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2", "--bench=genui"),
         *(rows("a", "b"), f"--bench-agent={agent}", "--bench-out=out"),
     ]
+    left = pytester.mkdir("left")  # a killed run tidies nothing
     controller = subprocess.Popen(
-        command, cwd=pytester.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        cwd=pytester.path,
+        env={**os.environ, "TMPDIR": str(left)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
     def running() -> int:
