@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_agentbench.judge import Judge
     from pytest_agentbench.model import AgentTask
-    from pytest_agentbench.trialrun import Bench
+    from pytest_agentbench.session.trial import Bench
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def bench_agent(pytestconfig: pytest.Config) -> Any:
     ``agent(task, workspace) -> Transcript | str`` (sync or async) or a ``--bench-agent`` value.
     ``--bench-agent`` on the command line, in the environment or in the ini file comes first.
     """
-    from pytest_agentbench.state import bench_run, usage_error
+    from pytest_agentbench.session.state import bench_run, usage_error
 
     run = bench_run(pytestconfig)
     with usage_error():
@@ -38,8 +38,8 @@ def bench_agent(pytestconfig: pytest.Config) -> Any:
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, bench_agent: Any) -> Iterator[Bench]:
     """One trial: ``bench.run()`` runs the agent and grades it."""
-    from pytest_agentbench.own_tests import expected
-    from pytest_agentbench.trialrun import bench_of
+    from pytest_agentbench.session.own_tests import expected
+    from pytest_agentbench.session.trial import bench_of
 
     if expected(request.node) is None:
         pytest.fail("the fixture 'bench' needs @pytest.mark.bench(NAME) on the test", pytrace=False)
@@ -64,7 +64,7 @@ def bench_workspace(bench: Bench) -> Path:
 @pytest.fixture(scope="session")
 def bench_judge(pytestconfig: pytest.Config) -> Judge | None:
     """The judge that ``--bench-judge`` names, or ``None``."""
-    from pytest_agentbench.state import bench_run, usage_error
+    from pytest_agentbench.session.state import bench_run, usage_error
 
     with usage_error():
         return bench_run(pytestconfig).resources.judge
@@ -124,7 +124,7 @@ def _browser(request: pytest.FixtureRequest) -> tuple[Any, bool]:
     from playwright.sync_api import Error
 
     from pytest_agentbench.browser import find_executable
-    from pytest_agentbench.trialrun import launch_options
+    from pytest_agentbench.session.trial import launch_options
 
     playwright = request.getfixturevalue("playwright")
     options = launch_options(request)

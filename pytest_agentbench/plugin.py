@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_XdistSwitch(switch), "agentbench-xdist")
     if wanted(lambda dest: getattr(config.option, dest, None), config.getini):
-        from pytest_agentbench.collection import activate
+        from pytest_agentbench.session.collection import activate
 
         activate(config)
         switch.report()
@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A user's own test over the tasks of a benchmark."""
     if metafunc.definition.get_closest_marker("bench") is not None:
-        from pytest_agentbench.collection import parametrize
+        from pytest_agentbench.session.collection import parametrize
 
         parametrize(metafunc)
 
@@ -192,12 +192,12 @@ class _XdistSwitch:
 
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker what all processes of the run agree on."""
-        from pytest_agentbench.handover import KEY, worker_input
+        from pytest_agentbench.session.handover import KEY, worker_input
 
         node.workerinput[KEY] = worker_input(self.switch.config)
 
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        from pytest_agentbench.handover import worker_input
+        from pytest_agentbench.session.handover import worker_input
 
         spool = Path(worker_input(self.switch.config)["spool"])
         if self.switch.reporter is not None or any(spool.glob("*.tests")):
@@ -208,4 +208,4 @@ class _XdistSwitch:
 
 def _live() -> ModuleType | None:
     """The collection module if anything needed it so far: the plugin is inert until then."""
-    return sys.modules.get("pytest_agentbench.collection")
+    return sys.modules.get("pytest_agentbench.session.collection")

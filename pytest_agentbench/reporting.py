@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.browser import LIBRARIES, find_executable
-from pytest_agentbench.collection import TrialItem
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.model import TrialRecord
-from pytest_agentbench.own_tests import expected, expected_by_nodeid, read_own_tests
 from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
 from pytest_agentbench.runlog import RunLog, versions
-from pytest_agentbench.state import RECORD, BenchRun, bench_run, usage_error
+from pytest_agentbench.session.collection import TrialItem
+from pytest_agentbench.session.own_tests import expected, expected_by_nodeid, read_own_tests
+from pytest_agentbench.session.state import RECORD, BenchRun, bench_run, usage_error
+from pytest_agentbench.session.trial import told
 from pytest_agentbench.summary import Expected, SuiteSummary, summarize
 from pytest_agentbench.text import count, one_line, shorten
-from pytest_agentbench.trialrun import told
 
 __all__ = ["Reporter", "attach"]
 
@@ -136,6 +136,9 @@ class Reporter:
         """Create the run directory; called when the first trial is about to run."""
         if not self._started and self.expected and not _runs_nothing(self.config):
             self._started = True
+            # users' own tests have not been looked at before
+            names = {trial.benchmark for trial in self.expected.values()}
+            self._guarded("the sandbox", lambda: self.run.check_sandbox(names))
             with usage_error():
                 self.log.start(self._run_json(complete=False))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests_support import pinch_row
 
 from pytest_agentbench.text import slug
 
@@ -343,3 +344,28 @@ def test_the_evidence_of_own_tests_is_apart(
     assert (
         run.out / "tests" / slug("test_mine.py::test_mine") / "obey/genui/t1/1/record.json"
     ).exists()
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_own_tests_say_what_the_sandbox_is_worth(
+    bench: Bench, pytester: pytest.Pytester, workers: str
+) -> None:
+    (pytester.path / "rows.jsonl").write_text(json.dumps(pinch_row("task_own")) + "\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.bench("pinchbench")
+        def test_mine(bench):
+            assert bench.run().passed
+        """
+    )
+    options = ("--bench-data=rows.jsonl", "--bench-agent=noop", workers)
+
+    auto = bench(*options, fresh=True)
+    off = bench(*options, "--bench-sandbox=off", fresh=True, out="off")
+
+    assert auto.outcomes == off.outcomes == {"passed": 1}
+    isolation = json.loads((auto.out / "run.json").read_text())["isolation"]
+    assert "limits" in isolation["held"]
+    off.result.stdout.fnmatch_lines(["sandbox degraded: nothing holds*"])

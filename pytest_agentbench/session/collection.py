@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +9,18 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.errors import AgentBenchError, ConfigError, GradeFailed
-from pytest_agentbench.handover import remember
 from pytest_agentbench.model import TaskRef
-from pytest_agentbench.own_tests import (
+from pytest_agentbench.plan import check_references, trial_name
+from pytest_agentbench.session.handover import end_with_parent, remember
+from pytest_agentbench.session.own_tests import (
     expected,
     expected_by_nodeid,
     parametrize,
     share_own_tests,
 )
-from pytest_agentbench.plan import check_references, trial_name
-from pytest_agentbench.state import TRIAL, BenchRun, bench_run, existing_run, usage_error
+from pytest_agentbench.session.state import TRIAL, BenchRun, bench_run, existing_run, usage_error
+from pytest_agentbench.session.trial import Bench, bench_of, told
 from pytest_agentbench.text import did_you_mean
-from pytest_agentbench.trialrun import Bench, bench_of, told
 from pytest_agentbench.workspace import remove_tree
 
 #: What the switchboard looks up here.
@@ -64,29 +61,9 @@ def activate(config: pytest.Config) -> None:
         from pytest_agentbench.judge import load_judge
 
         load_judge(run.settings.judge)
-        sandboxed = any(run.load(name).benchmark.sandboxed for name in run.settings.benchmarks)
-        if sandboxed and not hasattr(config, "workerinput") and not config.option.collectonly:
-            try:
-                run.isolation = run.resources.sandbox.check()
-            except ConfigError:
-                run.resources.close()  # nothing is unconfigured after a usage error
-                raise
+        if not hasattr(config, "workerinput") and not config.option.collectonly:
+            run.check_sandbox(run.settings.benchmarks)
     _take_selectors(run)
-
-
-def end_with_parent() -> None:
-    """End this worker when the controller is killed: nobody would read its results.
-
-    What it has running ends with it, as the other ends of their pipes are closed.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="agentbench-parent", daemon=True).start()
 
 
 def _take_selectors(run: BenchRun) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_agentbench.errors import ConfigError
-from pytest_agentbench.handover import worker_input
 from pytest_agentbench.plan import TrialId, trial_name
-from pytest_agentbench.state import TRIAL, BenchRun, bench_run
+from pytest_agentbench.session.handover import worker_input
+from pytest_agentbench.session.state import TRIAL, BenchRun, bench_run
 from pytest_agentbench.summary import Expected
 
 __all__ = [

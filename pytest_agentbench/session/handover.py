@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+import threading
 import time
 from typing import Any
 
 import pytest
 
-__all__ = ["KEY", "remember", "worker_input"]
+__all__ = ["KEY", "end_with_parent", "remember", "worker_input"]
 
 #: Key in xdist's worker input.
 KEY = "agentbench"
@@ -42,3 +43,18 @@ def worker_input(config: pytest.Config) -> dict[str, Any]:
 def remember(config: pytest.Config, **values: Any) -> None:
     """Add to what the workers will be told."""
     worker_input(config).update(values)
+
+
+def end_with_parent() -> None:
+    """End this worker when the controller is killed: nobody would read its results.
+
+    What it has running ends with it, as the other ends of their pipes are closed.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="agentbench-parent", daemon=True).start()

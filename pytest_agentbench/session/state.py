@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import pytest
 
 from pytest_agentbench.agents import Agent, resolve
 from pytest_agentbench.errors import ConfigError
-from pytest_agentbench.handover import worker_input
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.plan import Loaded, Plan, TrialId
 from pytest_agentbench.registry import Registry
 from pytest_agentbench.runlog import trial_directory
 from pytest_agentbench.runner import Resources, Trial
 from pytest_agentbench.sandbox import Isolation
+from pytest_agentbench.session.handover import worker_input
 from pytest_agentbench.settings import Settings
 from pytest_agentbench.text import slug
 
@@ -94,6 +95,21 @@ class BenchRun:
 
     def _register(self, name: str, text: str) -> None:
         self.config.addinivalue_line("markers", f"{name}: {text}")
+
+    def check_sandbox(self, names: Iterable[str]) -> None:
+        """Try the sandbox, once, if one of the benchmarks *names* grades in it.
+
+        Raises
+        ------
+        ConfigError
+            It is to be strict, and a layer is missing.
+        """
+        if self.isolation is None and any(self.load(name).benchmark.sandboxed for name in names):
+            try:
+                self.isolation = self.resources.sandbox.check()
+            except ConfigError:
+                self.resources.close()  # nothing is unconfigured after a usage error
+                raise
 
     def trial(self, trial: TrialId) -> Trial:
         """The machinery that runs *trial*; without evidence when nothing is to be kept."""

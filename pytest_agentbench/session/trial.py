@@ -10,10 +10,10 @@ import pytest
 from pytest_agentbench.agents import Agent, resolve
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.model import TrialRecord
-from pytest_agentbench.own_tests import is_own, own_test
 from pytest_agentbench.plan import TrialId
 from pytest_agentbench.runner import failure_text
-from pytest_agentbench.state import RECORD, TRIAL, BenchRun, bench_run
+from pytest_agentbench.session.own_tests import is_own, own_test
+from pytest_agentbench.session.state import RECORD, TRIAL, BenchRun, bench_run
 from pytest_agentbench.text import one_line
 
 __all__ = ["Bench", "bench_of", "launch_options", "told"]
