@@ -56,14 +56,18 @@ TREE_MIB = 1024
 FILE_MIB = 16
 DISK_MIB = 256
 PROCESSES = 64
+#: Bytes that the name of a socket may have.
+MAX_SOCKET = 100
 #: Characters of a criterion's name that are kept.
 MAX_NAME = 200
+#: The exit status of a child that could not tell its result (``_child.NO_RESULT``).
+NO_RESULT = 70
 #: Seconds that the server may take beyond the grader's own time.
 GRACE_S = 15.0
 
 _STARTS = re.compile(
-    r"\b(subprocess|popen\w*|os\s*\.\s*system|posix_spawn\w*|spawn[lv]\w*|multiprocessing|pty"
-    r"|concurrent\.futures\.process|ProcessPoolExecutor|create_subprocess_\w+)\b",
+    r"\b(subprocess|popen\w*|system\s*\(|from\s+os\s+import|posix_spawn\w*|spawn[lv]\w*"
+    r"|multiprocessing|pty\b|concurrent\.futures\.process|ProcessPoolExecutor|create_subprocess_\w+)",
     re.IGNORECASE,
 )
 
@@ -148,6 +152,8 @@ class Sandbox:
         wall = (WALL_PROCESSES_S if processes else WALL_S) * scale
         with self._lock:
             server = self._start()
+            if self.mode == "strict" and server.missing:
+                raise HarnessError(f"the sandbox lacks {', '.join(server.missing)}, and is strict")
             answer, message = self._run(server, code, transcript, workspace, processes, wall)
         return _result(answer, message, processes, wall)
 
@@ -156,13 +162,11 @@ class Sandbox:
         if self.mode == "off":
             return Isolation((), ("everything (--bench-sandbox=off)",))
         with self._lock:
-            server = self._server or Server(self._base(), isolated=True)
-            self._server = server
-        held, missing = list(server.layers), list(server.missing)
-        with tempfile.TemporaryDirectory(prefix="agentbench-probe-") as place:
-            for outbreak in self._probe(Path(place)):
-                missing.append(f"{outbreak} (tried: it works)")
-        return Isolation(tuple(held), tuple(missing))
+            server = self._start()
+            with tempfile.TemporaryDirectory(prefix="agentbench-probe-") as place:
+                broken = self._probe(server, Path(place))
+        worked = (f"{outbreak} (tried: it works)" for outbreak in broken)
+        return Isolation(server.layers, (*server.missing, *worked))
 
     def check(self) -> Isolation:
         """:meth:`isolation`; in strict mode a missing layer is refused.
@@ -174,8 +178,8 @@ class Sandbox:
         """
         try:
             found = self.isolation()
-        except HarnessError as error:
-            raise ConfigError(f"--bench-sandbox: {error}") from error
+        except (HarnessError, OSError) as error:
+            raise ConfigError(f"--bench-sandbox: it cannot be tried: {error}") from error
         if self.mode == "strict" and not found.full:
             raise ConfigError(
                 f"--bench-sandbox: strict, but this machine lacks {', '.join(found.missing)}. "
@@ -192,9 +196,6 @@ class Sandbox:
     def _start(self) -> Server:
         if self._server is None:
             self._server = Server(self._base(), isolated=self.mode != "off")
-            if self.mode == "strict" and self._server.missing:
-                missing = ", ".join(self._server.missing)
-                raise HarnessError(f"the sandbox lacks {missing}, and is to be strict")
         return self._server
 
     def _base(self) -> Path:
@@ -257,17 +258,19 @@ class Sandbox:
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise GraderEnded(f"the grader's result cannot be read: {error}") from None
 
-    def _probe(self, place: Path) -> list[str]:
-        """Names of the layers that do not hold although they are there."""
+    def _probe(self, server: Server, place: Path) -> list[str]:
+        """What graders that attack came through with, in both profiles."""
         secret = place / "secret"
         secret.write_text("secret")
         with (
             socket.create_server(("127.0.0.1", 0)) as listener,
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
         ):
-            datagrams.bind(str(place / "d"))
+            address = str(place / "d")
+            if len(os.fsencode(address)) < MAX_SOCKET:
+                datagrams.bind(address)
             given = {
-                "datagrams": str(place / "d"),
+                "datagrams": address,
                 "port": listener.getsockname()[1],
                 "secret": str(secret),
                 "write": str(place / "written"),
@@ -275,8 +278,7 @@ class Sandbox:
             }
             broken: dict[str, None] = {}
             for processes in (False, True):
-                with self._lock:
-                    _, message = self._run(self._start(), _PROBE, [given], None, processes, WALL_S)
+                _, message = self._run(server, _PROBE, [given], None, processes, WALL_S)
                 if message is None or message["kind"] != "graded":
                     raise HarnessError(f"the sandbox cannot run a grader: {message}")
                 broken |= dict.fromkeys(name for name, hit, _ in message["scores"] if hit)
@@ -426,7 +428,7 @@ def _how_it_ended(answer: dict[str, Any], wall: float) -> str:
             name = Signals(-status).name
             return f"was ended by {name}" + (" (CPU time)" if name == "SIGXCPU" else "")
         return f"was ended by signal {-status}"
-    if status == 70:
+    if status == NO_RESULT:
         return "could not send its result"
     return f"exited with status {status} before grade() returned"
 

@@ -233,8 +233,8 @@ def landlock(*, read: Iterable[str], write: Iterable[str], execute: bool) -> Non
 # -- seccomp --------------------------------------------------------------------------------------
 
 #: Numbers by machine: what nobody needs; what only starts processes; what may be done to oneself
-#: only; what tells processes things; what changes modes, owners, times and attributes of files that
-#: need not be open.
+#: only (a first argument of 0); what tells processes things; what changes modes, owners, times and
+#: attributes of files that need not be open.
 _TABLES: dict[str, dict[str, Any]] = {
     "x86_64": {
         "arch": 0xC000003E,
@@ -254,7 +254,8 @@ _TABLES: dict[str, dict[str, Any]] = {
             "fanotify_init:300 quotactl_fd:443 process_mrelease:448"
         ),
         "start": "fork:57 vfork:58 execve:59 execveat:322 setsid:112 setpgid:109",
-        "own": "sched_setaffinity:203 sched_setscheduler:144 sched_setparam:142 sched_setattr:314",
+        "own": "sched_setaffinity:203 sched_setscheduler:144 sched_setparam:142 "
+        "sched_setattr:314 prlimit64:302",
         "setpriority": 141,
         "socketpair": 53,
         "signal": "kill:62 tkill:200 tgkill:234 rt_sigqueueinfo:129 rt_tgsigqueueinfo:297",
@@ -264,7 +265,6 @@ _TABLES: dict[str, dict[str, Any]] = {
         "utimensat:280",
         "clone": 56,
         "clone3": 435,
-        "prlimit64": 302,
         "x32": True,
     },
     "aarch64": {
@@ -285,7 +285,8 @@ _TABLES: dict[str, dict[str, Any]] = {
             "process_mrelease:448"
         ),
         "start": "execve:221 execveat:281 setsid:157 setpgid:154",
-        "own": "sched_setaffinity:122 sched_setscheduler:119 sched_setparam:118 sched_setattr:274",
+        "own": "sched_setaffinity:122 sched_setscheduler:119 sched_setparam:118 "
+        "sched_setattr:274 prlimit64:261",
         "setpriority": 140,
         "socketpair": 199,
         "signal": "kill:129 tkill:130 tgkill:131 rt_sigqueueinfo:138 rt_tgsigqueueinfo:240",
@@ -294,13 +295,13 @@ _TABLES: dict[str, dict[str, Any]] = {
         "removexattrat:466 utimensat:88",
         "clone": 220,
         "clone3": 435,
-        "prlimit64": 261,
         "x32": False,
     },
 }
 _LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN, _MASK = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS = 1, 38
+_ALL = 0xFFFFFFFF
 _THREAD, _NEW_NAMESPACES = 0x10000, 0x7E020000
 
 
@@ -347,37 +348,23 @@ def seccomp(*, processes: bool, modes: bool) -> None:
     for number in [] if modes else numbers("modes"):
         say(_EQUAL, 0, 1, number)
         say(_RETURN, 0, 0, _ERROR)
-    # of itself only: a first argument of 0; priorities: PRIO_PROCESS and 0
-    for number in numbers("own"):
-        say(_EQUAL, 0, 4, number)
-        say(_LOAD, 0, 0, 16)
-        say(_EQUAL, 1, 0, 0)
-        say(_RETURN, 0, 0, _ERROR | _EPERM)
+
+    def only(number: int, *wanted: tuple[int, int, int]) -> None:
+        """Allow a call whose arguments (by place, masked) have these values, and refuse others."""
+        rest = 3 * len(wanted) + 2
+        say(_EQUAL, 0, rest, number)
+        for place, mask, value in wanted:
+            rest -= 3
+            say(_LOAD, 0, 0, 16 + 8 * place)
+            say(_MASK, 0, 0, mask)
+            say(_EQUAL, 0, rest - 1, value)
         say(_RETURN, 0, 0, _ALLOW)
-    say(_EQUAL, 0, 6, table["setpriority"])
-    say(_LOAD, 0, 0, 16)
-    say(_EQUAL, 0, 2, 0)
-    say(_LOAD, 0, 0, 24)
-    say(_EQUAL, 1, 0, 0)
-    say(_RETURN, 0, 0, _ERROR | _EPERM)
-    say(_RETURN, 0, 0, _ALLOW)
-    # socketpair(domain, type, …): streams only, a datagram could be sent elsewhere
-    say(_EQUAL, 0, 5, table["socketpair"])
-    say(_LOAD, 0, 0, 24)
-    say(_MASK, 0, 0, 0xF)
-    say(_EQUAL, 1, 0, 1)
-    say(_RETURN, 0, 0, _ERROR | _EPERM)
-    say(_RETURN, 0, 0, _ALLOW)
-    # prlimit64(pid, resource, new, old): of other processes it may not set anything
-    say(_EQUAL, 0, 8, table["prlimit64"])
-    say(_LOAD, 0, 0, 16)  # pid
-    say(_EQUAL, 5, 0, 0)  # its own: allowed
-    say(_LOAD, 0, 0, 32)  # new, low half
-    say(_EQUAL, 0, 2, 0)
-    say(_LOAD, 0, 0, 36)  # new, high half
-    say(_EQUAL, 1, 0, 0)
-    say(_RETURN, 0, 0, _ERROR | _EPERM)
-    say(_RETURN, 0, 0, _ALLOW)
+        say(_RETURN, 0, 0, _ERROR | _EPERM)
+
+    for number in numbers("own"):
+        only(number, (0, _ALL, 0))
+    only(table["setpriority"], (0, _ALL, 0), (1, _ALL, 0))  # PRIO_PROCESS, itself
+    only(table["socketpair"], (1, 0xF, 1))  # streams: a datagram could be sent elsewhere
     # clone(flags, …): no new namespaces; threads always, processes only if allowed
     say(_EQUAL, 0, 4, table["clone"])
     say(_LOAD, 0, 0, 16)

@@ -224,17 +224,15 @@ import json, os, sys
 def grade(t, w):
     frame = sys._getframe()
     while frame.f_code.co_name != "work": frame = frame.f_back
-    for fd in range(900, 1024):
-        try: os.write(fd, b" invented")
-        except OSError: pass
-    return {"a": 1.0}
+    told = frame.f_locals["layers_told"]
+    try: os.write(told, b" invented")
+    except OSError: return {"closed": 1.0}
+    return {"closed": 0.0}
 """
-    try:
-        layers = box.grade(code, [], workspace).layers
-    except GraderEnded:
-        layers = ()
+    result = box.grade(code, [], workspace)
 
-    assert "invented" not in layers
+    assert result.mean == 1.0
+    assert "invented" not in result.layers
 
 
 def test_what_a_grader_prints_is_kept(box: Sandbox, workspace: Path) -> None:
@@ -321,6 +319,9 @@ def grade(t, w):
     [
         ("import subprocess", True),
         ("os.system('x')", True),
+        ("o.system ('x')", True),
+        ("from os import system as run", True),
+        ("log = 'system error'", False),
         ("from os import popen", True),
         ("os.posix_spawn('x')", True),
         ("import multiprocessing as mp", True),
