@@ -34,7 +34,7 @@ from pytest_agentbench.model import (
 )
 from pytest_agentbench.sandbox import Sandbox
 from pytest_agentbench.settings import Settings
-from pytest_agentbench.text import clean, one_line, score_text
+from pytest_agentbench.text import clean, file_name, one_line, score_text
 from pytest_agentbench.transcripts import Transcript
 from pytest_agentbench.workspace import GONE, Diff, Workspace, keep
 
@@ -82,11 +82,6 @@ class Resources:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-
-def _printable(name: str) -> str:
-    """A file's name for records: bytes that are no UTF-8 as escapes."""
-    return clean(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 class _NotRun(Exception):
@@ -164,11 +159,11 @@ class Trial:
         stage = "the row"
         try:
             _ = self.task
-            stage = "preparing the workspace"
-            self._prepare()
             self._check_judge()
             stage = "the task's prerequisites"
             self._check_absent(agent)
+            stage = "preparing the workspace"
+            self._prepare()
             stage = "the agent's adapter"
             run = self._timed("agent", lambda: self._run_agent(agent))
             self.transcript = run.transcript
@@ -255,7 +250,7 @@ class Trial:
             Call(
                 task=self.agent_task,
                 slug=self.ref.slug,
-                time_limit_s=task.time_limit_s * self.settings.timeout_scale,
+                time_limit_s=self.agent_task.time_limit_s,
                 solution=lambda: self.benchmark.reference(task, self._place),
                 place=lambda: self.workspace,
             )
@@ -316,7 +311,7 @@ class Trial:
             return {}
         names = {"created": diff.created, "changed": diff.changed, "deleted": diff.deleted}
         found: dict[str, Any] = {
-            kind: [_printable(name) for name in names[kind][:MAX_NAMES]] for kind in names
+            kind: [file_name(name) for name in names[kind][:MAX_NAMES]] for kind in names
         }
         left_out = sum(max(0, len(names[kind]) - MAX_NAMES) for kind in names)
         return {"workspace": {**found, **({"more": left_out} if left_out else {})}}
@@ -345,7 +340,7 @@ class Trial:
                 if gone:
                     files[GONE] = json.dumps(gone).encode("ascii")
                 if left_out:
-                    names = [_printable(name) for name in left_out[:MAX_NAMES]]
+                    names = [file_name(name) for name in left_out[:MAX_NAMES]]
                     workspace = {**record.details.get("workspace", {}), "not_kept": names}
                     record = record.replace(details={**record.details, "workspace": workspace})
             details = {**record.details, "files": [*files], "directory": str(self.directory)}

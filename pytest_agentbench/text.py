@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable
 
-__all__ = ["clean", "did_you_mean", "one_line", "score_text", "shorten", "slug", "squeeze", "tag"]
+__all__ = [
+    "clean",
+    "did_you_mean",
+    "file_name",
+    "one_line",
+    "score_text",
+    "shorten",
+    "slug",
+    "squeeze",
+    "tag",
+]
 
 #: Longest directory name or node id part that is made from a task id.
 MAX_SLUG = 80
@@ -72,6 +83,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def file_name(name: str) -> str:
+    """A file's name to be shown: bytes that are no UTF-8, and control characters, as escapes."""
+    return clean(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def score_text(score: float) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-__all__ = ["GONE", "Diff", "FileState", "Workspace", "keep", "read_regular", "remove_tree"]
+__all__ = ["GONE", "Diff", "FileState", "Workspace", "keep", "read_regular", "remove_tree", "walk"]
 
 #: File in a trial's directory that lists what the agent deleted.
 GONE = "deleted.json"
@@ -171,6 +171,15 @@ def _unlock(top: str) -> None:
 
 
 def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
+    """Every entry below *root* with its state, by name as of :func:`walk`."""
+    for name, info in walk(root):
+        if stat.S_ISDIR(info.st_mode):
+            yield name, FileState("dir", 0, 0, "")
+        else:
+            yield name, _state(root / name, info)
+
+
+def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Every entry below *root*, links unfollowed, by POSIX-style name."""
     pending = [root]
     while pending:
@@ -184,12 +193,9 @@ def snapshot(root: Path) -> Iterator[tuple[str, FileState]]:
                 info = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # something still deletes, or the name is too long
-            name = os.fsdecode(Path(entry.path).relative_to(root).as_posix())
             if stat.S_ISDIR(info.st_mode):
                 pending.append(Path(entry.path))
-                yield name, FileState("dir", 0, 0, "")
-            else:
-                yield name, _state(Path(entry.path), info)
+            yield Path(entry.path).relative_to(root).as_posix(), info
 
 
 def _state(path: Path, info: os.stat_result) -> FileState:

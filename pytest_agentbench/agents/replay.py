@@ -12,7 +12,7 @@ from pytest_agentbench.agents import Agent, Call, read_transcript
 from pytest_agentbench.errors import ConfigError, HarnessError, SkipTrial
 from pytest_agentbench.model import AgentRun
 from pytest_agentbench.text import slug
-from pytest_agentbench.workspace import GONE, read_regular, snapshot
+from pytest_agentbench.workspace import GONE, read_regular, walk
 
 __all__ = ["ReplayAgent", "overlay"]
 
@@ -72,19 +72,20 @@ def _inside(path: Path, workspace: Path) -> bool:
 
 def overlay(recorded: Path, workspace: Path) -> None:
     """Lay the recorded files and directories over the seeded workspace; links are left out."""
-    for name, state in snapshot(recorded):
+    for name, info in walk(recorded):
         target = workspace / name
-        if state.kind == "dir":
+        if not _inside(target, workspace):
+            continue
+        if stat.S_ISDIR(info.st_mode):
             if not target.exists() and not target.is_symlink():
                 target.mkdir(parents=True)
             continue
-        if state.kind != "file" or target.is_symlink():
+        if not stat.S_ISREG(info.st_mode) or target.is_symlink():
             continue
         if target.exists() and not target.is_file():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        data = read_regular(recorded / name, state.size)
+        data = read_regular(recorded / name, info.st_size)
         if data is not None:
             target.write_bytes(data)
-            mode = stat.S_IMODE((recorded / name).stat().st_mode)
-            target.chmod(mode | stat.S_IRUSR | stat.S_IWUSR)
+            target.chmod(stat.S_IMODE(info.st_mode) | stat.S_IRUSR | stat.S_IWUSR)

@@ -31,7 +31,6 @@ from pytest_agentbench.benchmarks.pinchbench.scores import (
     category_scores,
     combine,
     efficiency,
-    spread,
     usage_totals,
 )
 from pytest_agentbench.datasets import Dataset, Row, load
@@ -844,11 +843,6 @@ def test_what_would_be_written_outside_is_not(tmp_path: Path) -> None:
 
 
 # -- numbers --------------------------------------------------------------------------------------
-
-
-def test_spread_is_upstreams() -> None:
-    assert spread([1.0]) == {"mean": 1.0, "std": 0.0, "min": 1.0, "max": 1.0}
-    assert spread([0.0, 1.0])["std"] == pytest.approx(math.sqrt(0.5))
 
 
 def test_headlines_and_report_use_scored_trials_only() -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_agentbench.text import clean
-from pytest_agentbench.workspace import read_regular, snapshot
+from pytest_agentbench.text import file_name
+from pytest_agentbench.workspace import read_regular, walk
 
 __all__ = [
     "JudgeScore",
@@ -90,16 +90,12 @@ def workspace_text(
         if len(text) > room[name]:
             cut = len(text) - room[name]
             text = f"{text[: room[name]]}\n[… {cut} more characters were left out]"
-        found.append(f"### File: {_shown(name)}\n{text}")
+        found.append(f"### File: {file_name(name.as_posix())}\n{text}")
     return "\n\n".join(found)
 
 
-def _shown(name: Path) -> str:
-    return clean(os.fsencode(name.as_posix()).decode("utf-8", "backslashreplace"))
-
-
 def _texts(workspace: Path) -> Iterator[tuple[Path, str]]:
-    names = (Path(name) for name, state in snapshot(workspace) if state.kind == "file")
+    names = (Path(name) for name, info in walk(workspace) if stat.S_ISREG(info.st_mode))
     for name in sorted(names):
         hidden = any(part.startswith(".") or part in _SKIPPED_PARTS for part in name.parts)
         if hidden or name.name in _SKIPPED_NAMES:

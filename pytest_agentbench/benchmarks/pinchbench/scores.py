@@ -7,11 +7,10 @@ leaderboard.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["category_scores", "combine", "efficiency", "spread", "usage_totals"]
+__all__ = ["category_name", "category_scores", "combine", "efficiency", "usage_totals"]
 
 
 def combine(automated: float, judged: float, weights: Mapping[str, Any] | None) -> float:
@@ -24,16 +23,6 @@ def combine(automated: float, judged: float, weights: Mapping[str, Any] | None) 
     if mine + theirs <= 0:
         mine = theirs = 0.5
     return (automated * mine + judged * theirs) / (mine + theirs)
-
-
-def spread(scores: Sequence[float]) -> dict[str, float]:
-    """Mean, sample standard deviation (0 for one run), minimum and maximum of a task's runs."""
-    return {
-        "mean": statistics.fmean(scores),
-        "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
-        "min": min(scores),
-        "max": max(scores),
-    }
 
 
 def category_scores(
@@ -50,8 +39,8 @@ def category_scores(
     """
     found: dict[str, list[float]] = {}
     for task, category in tasks:
-        found.setdefault(_upper(category), []).append(means.get(task, 0.0))
-    first = [name for name in dict.fromkeys(map(_upper, order)) if name in found]
+        found.setdefault(category_name(category), []).append(means.get(task, 0.0))
+    first = [name for name in dict.fromkeys(map(category_name, order)) if name in found]
     names = [*first, *sorted(found.keys() - set(first))]
     return {
         name: {
@@ -64,7 +53,8 @@ def category_scores(
     }
 
 
-def _upper(category: str) -> str:
+def category_name(category: str) -> str:
+    """A category as upstream's tables name it."""
     return category.upper() if category else "UNCATEGORIZED"
 
 
