@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_agentbench import schemas
+from pytest_agentbench.apppage import MAX_POPUPS, AppJob, AppReport, BadStep, Step
 from pytest_agentbench.benchmark import Benchmark, Cells, Tools
 from pytest_agentbench.datasets import Row
 from pytest_agentbench.errors import RowError
 from pytest_agentbench.judge import LIMIT_S as JUDGE_LIMIT_S
 from pytest_agentbench.judge import JudgeRequest, ask
 from pytest_agentbench.judge import recorded as answer_line
-from pytest_agentbench.microapp import ACTIONS, AppJob, AppReport, BadStep, Step, run_app
+from pytest_agentbench.microapp import ACTIONS, run_app
 from pytest_agentbench.model import (
     AgentTask,
     Attempt,
@@ -470,8 +471,6 @@ def _count_problem(spec: Spec, report: AppReport) -> str:
 
 
 def _interaction_problem(report: AppReport) -> str:
-    from pytest_agentbench.microapp import MAX_POPUPS
-
     for number, step in enumerate(report.steps, 1):
         if not step.ok:
             return f"step {number} ({step.step}): {step.reason}"

@@ -37,6 +37,7 @@ LAYERS = [
         "schemas",
         "settings",
         "browser",
+        "apppage",
         "microapp",
         "judge",
     },
