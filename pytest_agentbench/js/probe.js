@@ -226,6 +226,9 @@
   let events = 0;
   let pressed = false;
   let landed = false;
+  let missed = false;
+  let captured = false;
+  addEventListener("gotpointercapture", () => { captured = true; }, { capture: true });
   const watch = (event) => {
     events += 1;
     if (!aimed) return;
@@ -235,21 +238,25 @@
       if (node === element || node === via || (node instanceof Element && matchesOf(node, selector))) {
         pressed = true;
         if (event.type === "click") landed = true;
+        return;
       }
     }
+    // the button went up on something else, though nothing captured the pointer; where the
+    // element is by now does not tell: what turns may be back already
+    if (event.type === "mouseup" && !captured && isConnected(aimed.element)) missed = true;
   };
-  // the button went down on it, but it ran away before the button went up
+  // the button went down on it, but it is not there any more
   const ranAway = () => {
     const { element, via, point } = aimed;
     const there = elementAt(document, point.x, point.y);
     return isConnected(element) && !(there && (contains(element, there) || (via && contains(via, there))));
   };
-  for (const type of ["mousedown", "click"]) addEventListener(type, watch, { capture: true });
+  for (const type of ["mousedown", "mouseup", "click"]) addEventListener(type, watch, { capture: true });
   const aim = (selector, found) => {
     if (!found.point) return { reason: found.reason };
     aimed = { ...found, selector };
     events = 0;
-    pressed = landed = false;
+    pressed = landed = missed = captured = false;
     clicked.add(found.element);
     for (const sign of signs(found.element)) places.add(sign);
     return { x: found.point.x, y: found.point.y };
@@ -272,7 +279,7 @@
     },
     aim: (selector) => aim(selector, locate(selector)),
     // false only when mouse events came and made no click on what was aimed at
-    landed: () => landed || events === 0 || (pressed && !ranAway()),
+    landed: () => landed || events === 0 || (pressed && !missed && !ranAway()),
     // the next match that was not clicked yet: first one at a place and with a text of its own
     next: (selector) => {
       let second = null;

@@ -944,7 +944,7 @@ backface-visibility:hidden}.k{transform:rotateY(180deg)}</style><div style='pers
 def test_a_card_that_flips(graded: Judge) -> None:
     steps = [{"action": "click", "selector": name} for name in ("#a", "#b")]
 
-    for _ in range(4):
+    for _ in range(6):
         assert failed(graded(FLIP, scale=1.0, steps=steps)) == []
 
 
