@@ -236,7 +236,7 @@
     const { element, via, selector } = aimed;
     for (const node of event.composedPath()) {
       if (node === element || node === via || (node instanceof Element && matchesOf(node, selector))) {
-        pressed = true;
+        if (event.type === "mousedown") pressed = true;
         if (event.type === "click") landed = true;
         return;
       }
