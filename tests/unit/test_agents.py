@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.agents import Agent, Call, resolve
+from pytest_agentbench.agents.replay import overlay
 from pytest_agentbench.errors import ConfigError, HarnessError, SkipTrial
 from pytest_agentbench.model import AgentTask, Session
 from pytest_agentbench.transcripts import Transcript, user
@@ -255,6 +256,18 @@ def test_replay_reads_what_was_recorded(call: MakeCall, tmp_path: Path) -> None:
     assert transcript.final_text() == "the answer"
     assert (made.workspace / "sub" / "file.txt").read_text(encoding="ascii") == "recorded"
     assert not (made.workspace / "link").exists()
+
+
+def test_replay_misses_no_file_in_silence(
+    call: MakeCall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "run" / "made_up" / "task" / "1" / "workspace"
+    place.mkdir(parents=True)
+    (place / "answer.txt").write_text("42")
+    monkeypatch.setattr("pytest_agentbench.agents.replay.read_regular", lambda *_: None)
+
+    with pytest.raises(HarnessError, match=r"answer\.txt cannot be read"):
+        overlay(place, call().workspace)
 
 
 def test_replay_skips_what_was_not_recorded(call: MakeCall, tmp_path: Path) -> None:

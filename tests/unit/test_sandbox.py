@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import math
 import os
@@ -606,31 +607,17 @@ def grade(t, w):
 
 
 @linux
-def test_memory_of_all_processes_together(box: Sandbox, workspace: Path) -> None:
-    code = f"""{ALLOWED}
-import os, time
-def grade(t, w):
-    for _ in range(8):
-        if os.fork() == 0:
-            x = bytearray(400 << 20)
-            for n in range(0, len(x), 4096): x[n] = 1
-            time.sleep(20)
-            os._exit(0)
-    time.sleep(20)
-"""
-    with pytest.raises(GraderEnded, match="MiB of memory with its processes"):
-        box.grade(code, [], workspace)
-
-
-@linux
-def test_memory_that_processes_share(box: Sandbox, workspace: Path) -> None:
+@pytest.mark.parametrize(
+    "memory", ["bytearray(400 << 20)", "mmap.mmap(-1, 400 << 20)"], ids=["own", "shared"]
+)
+def test_memory_of_all_processes_together(box: Sandbox, workspace: Path, memory: str) -> None:
     code = f"""{ALLOWED}
 import mmap, os, time
 def grade(t, w):
-    for _ in range(6):
+    for _ in range(8):
         if os.fork() == 0:
-            shared = mmap.mmap(-1, 400 << 20)
-            for n in range(0, len(shared), 4096): shared[n] = 1
+            x = {memory}
+            for n in range(0, len(x), 4096): x[n] = 1
             time.sleep(20)
             os._exit(0)
     time.sleep(20)
@@ -752,6 +739,23 @@ def grade(t, w):
     assert values(result) == {"link_inside": 1.0, "no_pipe": 1.0, "not_utf8": 1.0, "sparse": 1.0}
     assert reads.raised is not None
     assert "PermissionError" in reads.raised
+
+
+def test_a_full_disk_is_no_missing_file(
+    box: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "answer.txt").write_text("42")
+    real = os.open
+
+    def full(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if str(path).endswith("answer.txt") and flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr("pytest_agentbench.sandbox.staging.os.open", full)
+
+    with pytest.raises(OSError, match="No space left"):
+        box.grade("import os\ndef grade(t, w): return {'n': len(os.listdir(w))}", [], workspace)
 
 
 def test_a_workspace_that_is_too_large(
