@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_agentbench.errors import DataError
+from pytest_agentbench.text import first_line
 
 __all__ = ["Dataset", "Row", "load", "read_json", "spooled"]
 
@@ -283,7 +284,7 @@ def _hub(source: str) -> Iterator[Mapping[str, Any]]:
         except Exception as error:  # the library raises a dozen unrelated types here
             raise DataError(
                 f"--bench-data: the dataset {source!r} is neither reachable on the Hub nor in the "
-                f"local cache ({type(error).__name__}: {_first_line(error)}). Connect once to "
+                f"local cache ({type(error).__name__}: {first_line(error)}). Connect once to "
                 "cache it, or name a local copy (--bench-data=FILE) or the suite in the package "
                 "(--bench-data=bundled)."
             ) from error
@@ -320,8 +321,3 @@ def _answers(endpoint: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

@@ -11,6 +11,7 @@ __all__ = [
     "clean",
     "did_you_mean",
     "file_name",
+    "first_line",
     "one_line",
     "score_text",
     "shorten",
@@ -54,6 +55,12 @@ def squeeze(text: str) -> str:
 def one_line(text: str, limit: int = 200) -> str:
     """*text* as one printable line of at most *limit* characters."""
     return shorten(squeeze(clean(text)).strip(), limit)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type's name where there is none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def slug(identifier: str) -> str:

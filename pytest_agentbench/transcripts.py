@@ -15,12 +15,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from pytest_agentbench.formats import from_any
 from pytest_agentbench.model import Usage
 
-__all__ = ["ToolCall", "Transcript", "assistant", "text_part", "tool_call", "user"]
+__all__ = [
+    "ToolCall",
+    "Transcript",
+    "assistant",
+    "is_amount",
+    "text_part",
+    "tool_call",
+    "user",
+]
 
 Event = Mapping[str, Any]
 
@@ -146,7 +154,7 @@ class Transcript:
                 "cost_usd": cost.get("total") if isinstance(cost, Mapping) else cost,
             }
             for key, amount in amounts.items():
-                if _is_amount(amount):
+                if is_amount(amount):
                     seen[key] = seen.get(key, 0) + amount
         if not requests:
             return Usage()
@@ -181,7 +189,7 @@ class Transcript:
         return "".join(json.dumps(event, default=str) + "\n" for event in self.events)
 
 
-def _is_amount(value: Any) -> bool:
+def is_amount(value: Any) -> TypeGuard[int | float]:
     """Whether *value* is a number that can be added up: what an agent reports may be anything."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pytest_agentbench.transcripts import is_amount
+
 __all__ = ["category_name", "category_scores", "combine", "efficiency", "usage_totals"]
 
 
@@ -123,9 +125,7 @@ def efficiency(
 
 def _amount(usage: Mapping[str, Any], name: str) -> float:
     value = usage.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
-        return 0.0  # what an agent reports may be anything
-    return float(value)
+    return float(value) if is_amount(value) else 0.0
 
 
 def usage_totals(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
