@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pytest_agentbench.browser import BrowserEngine, Stage
+from pytest_agentbench.browser import BrowserEngine
+from pytest_agentbench.stage import Stage
 
 __all__ = [
     "AppJob",

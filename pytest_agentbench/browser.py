@@ -16,7 +16,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -24,14 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pytest_agentbench.errors import BrowserUnavailable, HarnessError
+from pytest_agentbench.stage import ORIGIN, WORLD, Stage, listen
+from pytest_agentbench.text import first_line
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, CDPSession, Page, Playwright, Route
+    from playwright.async_api import Browser, BrowserContext, CDPSession, Playwright, Route
 
-__all__ = ["LIBRARIES", "ORIGIN", "BrowserEngine", "Stage", "find_executable"]
+__all__ = ["LIBRARIES", "BrowserEngine", "find_executable"]
 
-#: Where an app believes it lives: a secure origin that exists nowhere.
-ORIGIN = "https://app.agentbench.invalid"
 #: Looked for in this order when Playwright's own browser is not installed.
 EXECUTABLES = (
     "chromium-headless-shell",
@@ -58,13 +57,10 @@ INSTALL = (
     "Install one: `playwright install chromium`, or Debian's and Ubuntu's package "
     "`chromium-headless-shell` or `chromium`."
 )
-WORLD = "agentbench"
 #: A renderer that takes more than this is ended.
 MAX_RENDERER_BYTES = 1536 * 1024 * 1024
 #: The app's document is served this often before a page that reloads itself is left alone.
 MAX_DOCUMENTS = 3
-#: A page that causes more messages than this is stopped, or the next one would wait for them.
-MAX_EVENTS = 20_000
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _START_S = 30.0
 _CLOSE_S = 5.0
@@ -85,30 +81,6 @@ def find_executable() -> str | None:
 def script(name: str) -> str:
     """Text of a packaged JavaScript file."""
     return files(__package__).joinpath("js", name).read_text(encoding="utf-8")
-
-
-@dataclass
-class Stage:
-    """A prepared page in a context of its own, and what happened on it so far."""
-
-    context: BrowserContext
-    page: Page
-    cdp: CDPSession
-    secret: str
-    html: str = ""
-    url: str = f"{ORIGIN}/"
-    served: int = 0
-    #: Requests under way.
-    requests: int = 0
-    #: Messages that the page caused so far.
-    events: int = 0
-    blocked: list[dict[str, str]] = field(default_factory=list)
-    provided: list[str] = field(default_factory=list)
-    #: Called for each event, in order: kind, then what belongs to it.
-    listener: Callable[[str, Any], None] = lambda kind, data: None
-    probe_context: int | None = None
-    main_frame: str = ""
-    control: str | None = None
 
 
 class BrowserEngine:
@@ -213,7 +185,7 @@ class BrowserEngine:
             except Exception as error:
                 if attempt == 1 and not self.alive:
                     continue  # the browser itself was gone: that says nothing about the app
-                raise HarnessError(f"the browser failed: {_first_line(error)}") from error
+                raise HarnessError(f"the browser failed: {first_line(error)}") from error
             finally:
                 self._discard(stage)
                 self._prepare()
@@ -287,7 +259,7 @@ class BrowserEngine:
                         _START_S + 5,
                     )
                 except Exception as error:
-                    problems.append(f"{executable or 'Playwright’s own'}: {_first_line(error)}")
+                    problems.append(f"{executable or 'Playwright’s own'}: {first_line(error)}")
                     continue
                 name = Path(executable).name if executable else "playwright chromium"
                 self.version = f"{name} {browser.version}{'' if sandbox else ' (no sandbox)'}"
@@ -317,7 +289,7 @@ class BrowserEngine:
         cdp = await context.new_cdp_session(page)
         stage = Stage(context, page, cdp, secret)
         holder.append(stage)
-        _listen(stage)
+        listen(stage)
         bridge = script("bridge.js").replace("__SECRET__", secret)
         probe = {"source": script("probe.js"), "worldName": WORLD}
         answers = await asyncio.gather(
@@ -430,96 +402,6 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _listen(stage: Stage) -> None:
-    """Connect the page's events to ``stage.listener``."""
-    cdp, page = stage.cdp, stage.page
-
-    def count() -> None:
-        stage.events += 1
-        if stage.events == MAX_EVENTS:
-            stage.listener("flood", None)
-
-    def on_binding(event: dict[str, Any]) -> None:
-        count()
-        if event["name"] == stage.secret:
-            stage.listener("bridge", event["payload"])
-
-    def on_console_api(event: dict[str, Any]) -> None:
-        count()
-        args = event["args"]
-        if event["type"] == "debug" and args and args[0].get("value") == stage.secret:
-            stage.control = args[1].get("objectId")
-
-    def on_context(event: dict[str, Any]) -> None:
-        created = event["context"]
-        frame = created.get("auxData", {}).get("frameId")
-        if created["name"] == WORLD and frame == stage.main_frame:
-            stage.probe_context = created["id"]
-
-    def on_navigated(event: dict[str, Any]) -> None:
-        if "parentId" not in event["frame"]:
-            stage.listener("document", event["frame"]["url"])
-
-    def on_within(event: dict[str, Any]) -> None:
-        if event["frameId"] == stage.main_frame:
-            stage.url = event["url"]
-
-    def on_requested(event: dict[str, Any]) -> None:
-        # told even where Chromium then refuses (file:, data:); what stays within the document
-        # (a fragment) or may stay there (javascript:) is no attempt to leave
-        url, elsewhere = event["url"], event.get("disposition", "currentTab") != "currentTab"
-        same = "#" in url and url.partition("#")[0] == stage.url.partition("#")[0]
-        if event["frameId"] == stage.main_frame and not (
-            elsewhere or same or url.startswith(("javascript:", "mailto:", "tel:", "sms:"))
-        ):
-            stage.listener("leave", url)
-
-    def on_console(message: Any) -> None:
-        count()
-        # the page's own console is replaced by the bridge: what comes here are workers' calls and
-        # the browser's own lines, and only calls have arguments
-        if message.type == "error" and message.args:
-            stage.listener("error", f"console.error in a worker: {message.text[:2000]}")
-
-    async def on_dialog(dialog: Any) -> None:
-        stage.listener("dialog", {"type": dialog.type, "message": dialog.message[:200]})
-        with contextlib.suppress(Exception):
-            if dialog.type == "prompt":
-                await dialog.accept(dialog.default_value)
-            else:
-                await dialog.accept()
-
-    async def on_popup(popup: Page) -> None:
-        if popup is not page:
-            stage.listener("popup", popup.url[:500])
-            with contextlib.suppress(Exception):
-                await popup.close()
-
-    def on_request(change: int) -> Callable[[Any], None]:
-        def add(_: Any) -> None:
-            stage.requests += change
-
-        return add
-
-    cdp.on("Runtime.bindingCalled", on_binding)
-    cdp.on("Runtime.consoleAPICalled", on_console_api)
-    cdp.on("Runtime.executionContextCreated", on_context)
-    cdp.on("Page.frameNavigated", on_navigated)
-    cdp.on("Page.navigatedWithinDocument", on_within)
-    cdp.on("Page.frameRequestedNavigation", on_requested)
-    cdp.on("Page.frameScheduledNavigation", on_requested)
-    cdp.on("Runtime.executionContextsCleared", lambda _: stage.listener("cleared", None))
-    page.on("request", on_request(+1))
-    page.on("requestfinished", on_request(-1))
-    page.on("requestfailed", on_request(-1))
-    page.on("console", on_console)
-    page.on("pageerror", lambda error: stage.listener("error", str(error)[:2000]))
-    page.on("crash", lambda _: stage.listener("crash", None))
-    page.on("dialog", on_dialog)
-    page.on("close", lambda _: stage.listener("close", None))
-    stage.context.on("page", on_popup)
-
-
 async def _fulfill_script(route: Route, body: str) -> None:
     await route.fulfill(
         status=200,
@@ -540,8 +422,3 @@ def _resident(pid: int) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__

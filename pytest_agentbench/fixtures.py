@@ -77,7 +77,8 @@ def bench_page(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Page]:
     It is a page of pytest-playwright's ``browser`` where that can be launched.  The page reaches
     no network; its payloads are in ``window.__agentbench_payloads``.
     """
-    from pytest_agentbench.browser import LIBRARIES, ORIGIN
+    from pytest_agentbench.browser import LIBRARIES
+    from pytest_agentbench.stage import ORIGIN
 
     bench.run()
     html = bench.app

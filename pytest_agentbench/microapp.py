@@ -28,8 +28,9 @@ from pytest_agentbench.apppage import (
     Step,
     StepResult,
 )
-from pytest_agentbench.browser import ORIGIN, BrowserEngine, Stage
+from pytest_agentbench.browser import BrowserEngine
 from pytest_agentbench.schemas import SchemaError
+from pytest_agentbench.stage import ORIGIN, Stage
 
 __all__ = ["ACTIONS", "run_app"]
 

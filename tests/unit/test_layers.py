@@ -36,6 +36,7 @@ LAYERS = [
         "process",
         "schemas",
         "settings",
+        "stage",
         "browser",
         "apppage",
         "microapp",
