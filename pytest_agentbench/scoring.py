@@ -6,15 +6,20 @@ Chen et al. 2021, *Evaluating Large Language Models Trained on Code* (pass@k), a
 Yao et al. 2024, *tau-bench* (pass^k), arXiv:2406.12045.
 Wilson 1927, *Probable inference, the law of succession, and statistical inference*.
 Efron & Tibshirani 1993, *An Introduction to the Bootstrap* (percentile interval).
+AgentDS 2026 (quantile score in a pool of participants), arXiv:2603.19005.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = [
+    "TIES",
     "Interval",
     "bootstrap_mean",
     "mean",
@@ -22,8 +27,14 @@ __all__ = [
     "pass_hat_k",
     "projected_pass_at_k",
     "projected_pass_hat_k",
+    "quantile_moves",
+    "quantiles",
     "wilson",
 ]
+
+
+#: What rank equals share, by the name of the rule.
+TIES = ("min", "average", "max")
 
 
 class Interval(NamedTuple):
@@ -135,3 +146,70 @@ def bootstrap_mean(
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(float(low), float(high))
+
+
+def quantiles(values: ArrayLike, *, higher: bool, ties: str = "min") -> Any:
+    """Quantile score of each participant: ``(n - r) / (n - 1)``, 1 for the best, 0 for the worst.
+
+    Parameters
+    ----------
+    values
+        The metric of each participant, shape (participants,); NaN is a participant without a valid
+        submission, who scores 0 and does not count in n.
+    higher
+        Whether more is better.
+    ties
+        The rank r of equals: ``min`` (the best of theirs), ``average`` or ``max`` (the worst).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (participants,), in [0, 1].  A single participant (n = 1) scores 0: there is nobody
+        to be better than.
+    """
+    import numpy as np
+    from scipy.stats import rankdata
+
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(TIES)}, got {ties!r}")
+    given = np.asarray(values, dtype=float)
+    result = np.zeros(given.shape)
+    known = ~np.isnan(given)
+    n = int(known.sum())
+    if n > 1:
+        ranks = rankdata(-given[known] if higher else given[known], method=ties)
+        result[known] = (n - ranks) / (n - 1)
+    return result
+
+
+def quantile_moves(
+    values: ArrayLike, own: int, *, higher: bool, ties: str = "min"
+) -> tuple[float, float]:
+    """The least and the greatest quantile of participant number *own* if one other participant
+    were added (anywhere) or removed (anyone)."""
+    import numpy as np
+
+    given = np.asarray(values, dtype=float)
+    mine = given[own]
+    if math.isnan(mine):
+        return 0.0, 0.0
+    others = np.delete(given, own)
+    others = others[~np.isnan(others)]
+    better = int((others > mine).sum() if higher else (others < mine).sum())
+    equal = int((others == mine).sum())
+    worse = len(others) - better - equal
+
+    def score(better: int, equal: int, worse: int) -> float:
+        n = better + equal + worse + 1
+        rank = better + {"min": 1.0, "average": 1 + equal / 2, "max": 1.0 + equal}[ties]
+        return (n - rank) / (n - 1) if n > 1 else 0.0
+
+    counts = (better, equal, worse)
+    moved = [score(better, equal, worse)]
+    for place in range(3):
+        for change in (1, -1):
+            other = list(counts)
+            other[place] += change
+            if min(other) >= 0:
+                moved.append(score(*other))
+    return min(moved), max(moved)
