@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_agentbench.browser import BrowserEngine
     from pytest_agentbench.datasets import Dataset
     from pytest_agentbench.judge import Judge
+    from pytest_agentbench.settings import Settings
     from pytest_agentbench.summary import SuiteSummary
     from pytest_agentbench.transcripts import Transcript
 
@@ -41,6 +42,8 @@ class Tools:
     #: Whether evidence of a failed, or of any, trial is wanted.
     evidence: str
     sandbox: Sandbox = field(default_factory=Sandbox)
+    #: ``--bench-pass-score``, for graders that decide themselves; ``None`` where it is not given.
+    pass_score: float | None = None
 
 
 class Benchmark(ABC):
@@ -62,6 +65,9 @@ class Benchmark(ABC):
     group_columns: tuple[str, ...] = ()
     #: Score in [0, 1] from which a trial passes, unless ``--bench-pass-score`` says else.
     pass_score: float = 1.0
+    #: The largest value of ``--bench-pass-score`` that makes sense; more than 1 only where a grader
+    #: compares it with something else than a score.
+    largest_pass_score: float = 1.0
     #: Whether rows carry reference solutions, so that ``reference`` can be the agent.
     has_reference: bool = False
     #: Whether graders run in the sandbox: it is then looked at before the run, and in the header.
@@ -74,6 +80,23 @@ class Benchmark(ABC):
     def bundled(self) -> Iterable[Mapping[str, Any]]:
         """The rows that come with the package; none by default."""
         return ()
+
+    def configure(self, settings: Settings, source: str) -> None:  # noqa: B027  (nothing is right)
+        """Take what options of the benchmark's own say, before the rows of *source* are asked for.
+
+        Raises
+        ------
+        ConfigError
+            A value cannot be used.
+        """
+
+    def facts(self) -> Mapping[str, str]:
+        """What results depend on besides the rows, for the header and ``run.json``."""
+        return {}
+
+    def rows(self, source: str) -> Iterable[Mapping[str, Any]] | None:
+        """The rows of a ``--bench-data`` value, or ``None`` to have it read in the usual ways."""
+        return None
 
     def layout(self, path: Path) -> Iterable[Mapping[str, Any]] | None:
         """The rows of a directory in the benchmark's own layout, or ``None`` if it is in none."""
@@ -114,6 +137,17 @@ class Benchmark(ABC):
         """Whether nothing of *task* can be graded without a judge; it is then skipped."""
         return False
 
+    def check_gradable(self, task: Task) -> None:  # noqa: B027  (nothing is right)
+        """Look, before the agent runs, whether *task* can be graded at all.
+
+        Raises
+        ------
+        SkipTrial
+            What is needed is not there.
+        HarnessError
+            It is there and cannot be used.
+        """
+
     def absent(self, task: Task) -> Sequence[str]:
         """Prerequisites that *task* declares and this machine lacks, one phrase each."""
         return ()
@@ -147,6 +181,19 @@ class Benchmark(ABC):
     def report(self, summary: SuiteSummary, records: Sequence[TrialRecord]) -> Mapping[str, Any]:
         """Further tables for ``summary.json``, from all records of one agent."""
         return {}
+
+    def leaderboard(
+        self, records: Mapping[str, Sequence[TrialRecord]], tasks: int
+    ) -> Mapping[str, Any] | None:
+        """A table over all agents of a suite, from their records; *tasks* were selected.
+
+        Its ``rows``, mappings of plain values, are also written as CSV and parquet.
+        """
+        return None
+
+    def leaderboard_lines(self, board: Mapping[str, Any]) -> Iterable[str]:
+        """:meth:`leaderboard` for the terminal, at most 80 columns wide."""
+        return ()
 
     def report_lines(self, report: Mapping[str, Any]) -> Iterable[str]:
         """:meth:`report` for the terminal, at most 80 columns wide."""

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from pytest_agentbench.errors import DataError
 from pytest_agentbench.text import first_line
 
-__all__ = ["Dataset", "Row", "load", "read_json", "spooled"]
+__all__ = ["Dataset", "Row", "directories", "load", "read_json", "spooled"]
 
 #: File types by suffix; a directory may hold files of one of them.
 SUFFIXES = (".parquet", ".jsonl", ".json", ".csv")
@@ -99,6 +99,31 @@ def load(
             "parquet, jsonl, json or csv file or directory, or a Hub id org/name[@revision]."
         )
     return Dataset.build(source, _hub(source))
+
+
+def directories(source: str) -> list[Path]:
+    """The directories that *source* names: a path, or Hub ids (or paths) separated by commas.
+
+    A dataset of the Hub is a snapshot of all its files in the local cache.
+
+    Raises
+    ------
+    DataError
+        One is no directory, or cannot be fetched.
+    """
+    if Path(source).expanduser().exists():
+        parts = [source]
+    else:
+        parts = [part.strip() for part in source.split(",") if part.strip()]
+    for part in parts:
+        path = Path(part).expanduser()
+        if not path.is_dir() and (path.exists() or not _HUB_ID.fullmatch(part)):
+            raise DataError(
+                f"--bench-data: {part!r} is no directory. Expected 'bundled', a directory, or Hub "
+                "ids org/name[@revision] separated by commas."
+            )
+    paths = {part: Path(part).expanduser() for part in parts}
+    return [path.resolve() if path.is_dir() else _snapshot(part) for part, path in paths.items()]
 
 
 def spooled(directory: Path, key: str, make: Callable[[], Dataset]) -> Dataset:
@@ -282,14 +307,29 @@ def _hub(source: str) -> Iterator[Mapping[str, Any]]:
         try:
             splits = datasets.load_dataset(name, revision=revision or None)
         except Exception as error:  # the library raises a dozen unrelated types here
-            raise DataError(
-                f"--bench-data: the dataset {source!r} is neither reachable on the Hub nor in the "
-                f"local cache ({type(error).__name__}: {first_line(error)}). Connect once to "
-                "cache it, or name a local copy (--bench-data=FILE) or the suite in the package "
-                "(--bench-data=bundled)."
-            ) from error
+            raise _unreachable(source, error) from error
     for split in splits:
         yield from splits[split]
+
+
+def _snapshot(source: str) -> Path:
+    name, _, revision = source.partition("@")
+    with _offline_without_network():
+        from huggingface_hub import snapshot_download
+
+        try:
+            place = snapshot_download(name, repo_type="dataset", revision=revision or None)
+        except Exception as error:  # the library raises a dozen unrelated types here
+            raise _unreachable(source, error) from error
+    return Path(place)
+
+
+def _unreachable(source: str, error: Exception) -> DataError:
+    return DataError(
+        f"--bench-data: the dataset {source!r} is neither reachable on the Hub nor in the local "
+        f"cache ({type(error).__name__}: {first_line(error)}). Connect once to cache it, or name "
+        "a local copy (--bench-data=PATH) or the suite in the package (--bench-data=bundled)."
+    )
 
 
 @contextlib.contextmanager

@@ -182,7 +182,8 @@ class Check:
 class Grade:
     """The grader's answer.
 
-    ``score`` in [0, 1], or ``None`` when nothing could be scored.  ``files`` are evidence to keep,
+    ``score`` in [0, 1], or ``None`` when nothing could be scored.  ``passed`` is the grader's own
+    verdict; without it the score is compared with the pass mark.  ``files`` are evidence to keep,
     relative path to content.  ``skip`` makes the trial a skip for that reason; ``reason`` is why a
     trial fails where no check tells it.  ``error`` makes it an error that keeps its checks.
     """
@@ -194,6 +195,7 @@ class Grade:
     skip: str | None = None
     reason: str = ""
     error: str | None = None
+    passed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

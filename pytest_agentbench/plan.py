@@ -87,7 +87,18 @@ class Plan:
         if not source:
             source = "bundled"
 
+        benchmark.configure(self.settings, source)
+        wanted = self.settings.pass_score
+        if wanted is not None and wanted > benchmark.largest_pass_score:
+            raise ConfigError(
+                f"--bench-pass-score: expected a number between 0 and "
+                f"{benchmark.largest_pass_score:g} for {benchmark.name}, got {wanted:g}"
+            )
+
         def make() -> Dataset:
+            own = benchmark.rows(source)
+            if own is not None:
+                return Dataset.build(source, own)
             dataset = load(source, bundled=benchmark.bundled, layout=benchmark.layout)
             _check_columns(benchmark, dataset)
             return dataset

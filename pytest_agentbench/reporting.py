@@ -6,16 +6,18 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pytest_agentbench.browser import LIBRARIES, find_executable
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
-from pytest_agentbench.model import TrialRecord
+from pytest_agentbench.model import TrialRecord, plain
+from pytest_agentbench.report.boards import Board, write_board
 from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
 from pytest_agentbench.runlog import RunLog, versions
@@ -76,6 +78,7 @@ class Reporter:
         self.expected: dict[str, Expected] = {}
         self.records: dict[str, TrialRecord] = {}
         self.summaries: list[SuiteSummary] = []
+        self.boards: list[Board] = []
         #: What the fixture ``bench_agent`` calls the agent of a suite: known from its first record.
         self._names: dict[tuple[str, str], str] = {}
         self._unnamed: list[tuple[str, Expected, TrialRecord]] = []
@@ -97,6 +100,9 @@ class Reporter:
             data = f"{loaded.dataset.source}@{loaded.dataset.fingerprint[:12]}"
             tasks = f"{count(len(loaded.tasks), 'task')} x {count(run.settings.trials, 'trial')}"
             lines.append(f"agentbench: {name}: {_tail(data, WIDTH - 40)}, {tasks}")
+            for key, value in loaded.benchmark.facts().items():
+                start = f"agentbench: {name}: {key} "
+                lines.append(start + _tail(value, WIDTH - len(start)))
         agents = ", ".join(run.agent_names)
         default = "" if run.settings.agent_given else " (or the fixture bench_agent)"
         lines.append(
@@ -231,12 +237,17 @@ class Reporter:
             headline=lambda name: run.plan.load(name).benchmark.headline,
             seed=run.settings.seed,
         )
+        self.boards = list(self._leaderboards())
         if self._started:
             whole = len(self.records) == len(self.expected)
             try:
                 self.log.close(self._run_json(complete=whole), self._summary_json())
             except OSError as error:
                 self.trouble = self.trouble or f"the run directory is not whole: {error}"
+            for board in self.boards:
+                self._guarded(
+                    f"leaderboard of {board.benchmark}", partial(write_board, board, self.log.out)
+                )
         if not self.records:
             return
         for name, value in suite_properties(self.summaries):
@@ -257,6 +268,28 @@ class Reporter:
         benchmark = self.run.plan.load(summary.benchmark).benchmark
         step = lambda: benchmark.report(summary, records)  # noqa: E731
         return self._guarded(f"report of {summary.benchmark}", step) or {}
+
+    def _leaderboards(self) -> Iterator[Board]:
+        """A board for each suite whose benchmark makes one."""
+        suites: dict[tuple[str, str], dict[str, list[TrialRecord]]] = {}
+        tasks: dict[tuple[str, str], set[str]] = {}
+        for nodeid, trial in self.expected.items():
+            key = trial.suite, trial.benchmark
+            tasks.setdefault(key, set()).add(trial.task_id)
+            if nodeid in self.records:
+                table = suites.setdefault(key, {})
+                table.setdefault(trial.agent, []).append(self.records[nodeid])
+        for (suite, name), agents in suites.items():
+            benchmark, selected = self.run.plan.load(name).benchmark, len(tasks[suite, name])
+            step = partial(benchmark.leaderboard, agents, selected)
+            table = self._guarded(f"leaderboard of {name}", step)
+            if table:
+                yield Board(suite, name, table)
+
+    def _board_lines(self, board: Board) -> list[str]:
+        benchmark = self.run.plan.load(board.benchmark).benchmark
+        step = lambda: list(benchmark.leaderboard_lines(board.table))  # noqa: E731
+        return self._guarded(f"leaderboard of {board.benchmark}", step) or []
 
     def _own_lines(self, summary: SuiteSummary) -> list[str]:
         benchmark = self.run.plan.load(summary.benchmark).benchmark
@@ -285,6 +318,9 @@ class Reporter:
                 judge=self.run.settings.judge,
                 own=self._own_lines(summary),
             ):
+                terminal.write_line(line)
+        for board in self.boards if verbosity >= 0 else ():
+            for line in (f"{board.suite} · leaderboard", *self._board_lines(board)):
                 terminal.write_line(line)
         if self.run.isolation is not None and not self.run.isolation.full:
             terminal.write_line(f"sandbox {self.run.isolation}")
@@ -319,6 +355,7 @@ class Reporter:
                     "source": loaded.dataset.source,
                     "fingerprint": loaded.dataset.fingerprint,
                     "rows": len(loaded.dataset.rows),
+                    "facts": dict(loaded.benchmark.facts()),
                     "row_sha256": [row.sha256 for row in loaded.dataset.rows],
                 }
                 for name, loaded in run.plan.loaded.items()
@@ -337,6 +374,7 @@ class Reporter:
             "expected": len(self.expected),
             "reported": len(self.records),
             "suites": [summary.to_json() for summary in self.summaries],
+            "leaderboards": plain({board.suite: board.table for board in self.boards}),
         }
 
 

@@ -101,7 +101,15 @@ def read_records(path: Path) -> list[TrialRecord]:
 def versions() -> dict[str, str]:
     """Versions of what a result depends on."""
     found = {"python": platform.python_version(), "platform": sys.platform}
-    for name in ("pytest", "pytest-agentbench", "pytest-xdist", "playwright", "jsonschema"):
+    for name in (
+        "pytest",
+        "pytest-agentbench",
+        "pytest-xdist",
+        "playwright",
+        "jsonschema",
+        "scikit-learn",
+        "scipy",
+    ):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

@@ -160,6 +160,8 @@ class Trial:
         try:
             _ = self.task
             self._check_judge()
+            stage = "what grading needs"
+            self.benchmark.check_gradable(self.task)
             stage = "the task's prerequisites"
             self._check_absent(agent)
             stage = "preparing the workspace"
@@ -275,6 +277,7 @@ class Trial:
             sandbox=self.resources.sandbox,
             timeout_scale=self.settings.timeout_scale,
             evidence=self.settings.artifacts if self.directory is not None else "none",
+            pass_score=self.settings.pass_score,
         )
         return self.benchmark.grade(attempt, tools)
 
@@ -285,20 +288,21 @@ class Trial:
             return "skip", grade.skip
         if run.problem is not None:
             return "fail", run.problem
-        if grade.score is None:
+        if grade.score is None and grade.passed is None:
             return "error", "the grader gave no score"
-        if not 0.0 <= grade.score <= 1.0:
+        if grade.score is not None and not 0.0 <= grade.score <= 1.0:
             return "error", f"the grader's score is {grade.score}, not between 0 and 1"
         least = self.settings.pass_score
         least = self.benchmark.pass_score if least is None else least
-        if grade.score >= least - 1e-12:
+        enough = grade.score is not None and grade.score >= least - 1e-12
+        if enough if grade.passed is None else grade.passed:
             return "pass", ""
         if grade.reason:
             return "fail", grade.reason
         failed = [check for check in grade.checks if check.passed is False]
         told = [c for c in failed if not c.message.startswith("not reached")] or failed
         if not told:
-            return "fail", f"score {score_text(grade.score)} is below {least:g}"
+            return "fail", f"score {score_text(grade.score or 0.0)} is below {least:g}"
         more = f" (+{len(failed) - 1} more)" if len(failed) > 1 else ""
         return "fail", f"{told[0].name}: {told[0].message}{more}"
 

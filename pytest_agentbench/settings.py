@@ -75,6 +75,15 @@ OPTIONS = (
         "isolation of graders: auto (what there is), strict (refuse to run with less than all) or "
         "off (default: auto)",
     ),
+    Option(
+        "agentds-labels",
+        "DIR",
+        "agentds: directory with the labels of the test sets, or split[:SHARE] to cut a test set "
+        "from train (default: the challenges' own, if any)",
+    ),
+    Option("agentds-pool", "FILE", "agentds: CSV or parquet file with the pool of participants"),
+    Option("agentds-ties", "RULE", "agentds: rank of equals: min, average or max (default: min)"),
+    Option("agentds-max-mb", "N", "agentds: largest submission in MB (default: 10)"),
     Option("limit", "N", "only the first N tasks of each benchmark"),
     Option("seed", "N", "seed handed to agents and used by the statistics (default: 0)"),
     Option(
@@ -87,10 +96,15 @@ OPTIONS = (
 
 #: Options that take one of a few words, and the words.
 CHOICES = {
+    "agentds-ties": ("min", "average", "max"),
     "artifacts": ("failed", "all", "none"),
     "missing": ("skip", "run", "fail"),
     "sandbox": ("auto", "strict", "off"),
 }
+
+
+#: Options whose values in the ini file are relative to it.
+_PATHS = ("data", "out", "agentds-labels", "agentds-pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,10 @@ class Settings:
     sandbox: str = "auto"
     seed: int = 0
     libraries: tuple[tuple[str, str], ...] = ()
+    agentds_labels: str | None = None
+    agentds_pool: str | None = None
+    agentds_ties: str = "min"
+    agentds_max_mb: float = 10.0
 
     def source(self, benchmark: str) -> str | None:
         """The ``--bench-data`` value that applies to *benchmark*, or ``None``."""
@@ -164,7 +182,7 @@ class Settings:
             elif ini(opt.dest):
                 value = ini(opt.dest)
                 texts = list(value) if opt.many else [value]
-                if base is not None and opt.name in ("data", "out"):
+                if base is not None and opt.name in _PATHS:
                     texts = [_rebased(text, base, new=opt.name == "out") for text in texts]
                 raw[opt.name] = _Value(opt.dest, texts)
         return cls(**_parse(raw))
@@ -235,7 +253,7 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
     for name, value in raw.items():
         if name == "":
             out["benchmarks"] = _benchmarks(value)
-        elif name in ("data", "agent", "out") and not all(t.strip() for t in value.texts):
+        elif name in (*_PATHS, "agent") and not all(t.strip() for t in value.texts):
             raise ConfigError(f"{value.where}: expected a value, got nothing")
         elif name == "data":
             out["data"] = tuple(_named(text) for text in value.texts)
@@ -249,11 +267,15 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
         elif name == "judge":
             out["judge"] = value.last
         elif name == "pass-score":
-            out["pass_score"] = value.number(0, 1)
+            out["pass_score"] = value.number(0, 1e12)
         elif name == "out":
             out["out"] = value.last
+        elif name in ("agentds-labels", "agentds-pool"):
+            out[name.replace("-", "_")] = value.last
+        elif name == "agentds-max-mb":
+            out["agentds_max_mb"] = value.number(0.001, 100_000)
         elif name in CHOICES:
-            out[name] = value.choice(CHOICES[name])
+            out[name.replace("-", "_")] = value.choice(CHOICES[name])
         elif name == "timeout-scale":
             out["timeout_scale"] = value.number(0.001, 1000)
         elif name == "limit":

@@ -83,7 +83,9 @@ class TaskStat:
         if record.scored:
             self.scored += 1
             self.passed += record.passed
-            self.scores.append(record.score if record.score is not None else float(record.passed))
+            if record.score is not None or not record.passed:
+                # one that passes without a score (an error in euros, say) has none to average
+                self.scores.append(record.score or 0.0)
 
     @property
     def spread(self) -> tuple[float, float, float, float]:
@@ -322,7 +324,8 @@ def _pass_values(
 
 
 def _score_values(stat: TaskStat) -> tuple[float, float, float]:
-    total, n, unscored = math.fsum(stat.scores), len(stat.scores), stat.missing
+    total, n = math.fsum(stat.scores), len(stat.scores)
+    unscored = max(0, stat.wanted - n)
     value = total / n if n else math.nan
     if not unscored:
         return value, value, value

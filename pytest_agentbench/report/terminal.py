@@ -55,10 +55,14 @@ def summary_lines(
     yield f"  {', '.join(told)}; scored {summary.scored} of {summary.selected}"
     for metric in _ordered(summary.metrics, summary.headline):
         yield from _metric_lines(metric)
-    extras = [f"{name.replace('_', ' ')} {number(value)}" for name, value in summary.extras.items()]
+    covered = summary.report.get("covers", ())
+    extras = [
+        f"{name.replace('_', ' ')} {number(value)}"
+        for name, value in summary.extras.items()
+        if name not in covered
+    ]
     if extras:
         yield f"  {' · '.join(extras)}"
-    covered = summary.report.get("covers", ())
     if "usage" not in covered and any(map(summary.usage.get, _USAGE)):
         told = [name for name in _USAGE if summary.usage.get(name)]
         yield "  usage: " + ", ".join(

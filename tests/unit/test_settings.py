@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.errors import ConfigError
-from pytest_agentbench.settings import OPTIONS, Settings
+from pytest_agentbench.scoring import TIES
+from pytest_agentbench.settings import CHOICES, OPTIONS, Settings
 
 
 def read(
@@ -67,8 +68,8 @@ def test_repeatable_options_by_line_in_the_environment() -> None:
         ({"bench_trials": "0"}, "at least 1"),
         ({"bench_k": "1,x"}, "--bench-k: expected whole numbers"),
         ({"bench_k": "0"}, "at least 1"),
-        ({"bench_pass_score": "1.5"}, "between 0 and 1"),
-        ({"bench_pass_score": "nan"}, "between 0 and 1"),
+        ({"bench_pass_score": "-0.5"}, "between 0 and"),
+        ({"bench_pass_score": "nan"}, "between 0 and"),
         ({"bench_timeout_scale": "0"}, "between 0.001 and 1000"),
         ({"bench_artifacts": "fialed"}, "Did you mean 'failed'"),
         ({"bench": " , "}, "benchmark names"),
@@ -97,3 +98,7 @@ def test_libraries_are_resolved(tmp_path: Path) -> None:
     settings = read({"bench_library": [f"CDN.Example={file}"]})
 
     assert settings.libraries == (("cdn.example", str(file.resolve())),)
+
+
+def test_tie_rules_are_those_of_the_scores() -> None:
+    assert CHOICES["agentds-ties"] == TIES
