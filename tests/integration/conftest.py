@@ -8,8 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy  # noqa: F401  (cannot be imported anew by each inner run)
+# what cannot be imported anew by each inner run
+import numpy  # noqa: F401
+import pandas.core.arrays.arrow.extension_types  # noqa: F401
+import pyarrow.csv
+import pyarrow.parquet  # noqa: F401
 import pytest
+import scipy.stats  # noqa: F401
+import sklearn.metrics  # noqa: F401
 
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.runlog import read_records
