@@ -1,6 +1,6 @@
 """What the plugin costs, as ratios measured in one run.
 
-    python tests/perf/ratios.py [--only trials browser graders startup] [--rounds N] [--json FILE]
+    python tests/perf/ratios.py [--only trials browser graders submissions startup] [--rounds N] [--json FILE]
 
 Each comparison runs both sides in turn, several rounds, and divides the medians; whole processes
 are timed.  Ratios travel between machines, milliseconds do not.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import textwrap
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,7 +116,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    names = {"trials": trials, "browser": browser, "graders": graders, "startup": startup}
+    steps = (trials, browser, graders, submissions, startup)
+    names = {step.__name__: step for step in steps}
     parser.add_argument("--only", nargs="+", choices=names, default=list(names))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
@@ -126,7 +129,7 @@ def main() -> None:
             for result in names[name](Path(directory), options.rounds):
                 results.append(result)
                 print(
-                    f"{result['what']:<44}{result['ours']:>8.2f}s{result['other']:>8.2f}s"
+                    f"{result['what']:<44}{result['ours']:>8.2f} {result['other']:>8.2f} "
                     f"{result['result']:>10}  {result['bar']}",
                     flush=True,
                 )
@@ -297,6 +300,130 @@ names = {}
 exec(code, names)
 json.dumps(names["grade"](transcript, workspace))
 """
+
+
+#: Reads and scores a file of 150,000 rows, time after time; prints seconds and peak memory.
+SUBMISSION = """
+import ctypes, json, statistics, sys, time
+from pathlib import Path
+import numpy as np, pandas as pd
+from pytest_agentbench.benchmarks.agentds.challenge import Challenge, published
+from pytest_agentbench.benchmarks.agentds.ids import Ids
+from pytest_agentbench.benchmarks.agentds.labels import Truth, read_table
+from pytest_agentbench.benchmarks.agentds.submission import read_submission
+from sklearn.metrics import f1_score, mean_squared_error
+
+place, key, side = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+challenge = next(c for c in map(Challenge.parse, published()) if c.key == key)
+labels = challenge.metric.wants == "labels"
+name = challenge.predictions[0]
+table = read_table(place / "truth.csv")
+values = table[name].astype(float if not labels else int).to_numpy()
+truth = Truth(Ids.of(table[list(challenge.ids)]), values, challenge.values)
+del table
+
+def ours():
+    found = read_submission(place, challenge, truth, max_bytes=10**8, headers={})
+    assert not found.problems, found.problems
+    return challenge.metric.function(truth.values, found.values)
+
+def bare():
+    frame = pd.read_csv(place / "submission.csv")
+    if labels:
+        return f1_score(values, frame[name], average="macro")
+    return mean_squared_error(values, frame[name])
+
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+
+run, times = {"ours": ours, "bare": bare}[side], []
+if sys.argv[4] == "memory":
+    # a small call first, so that what is loaded on first use does not count
+    f1_score([0, 1], [0, 1], average="macro"), mean_squared_error([0.0], [0.0])
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = memory("VmRSS")
+    run()
+    print(json.dumps(memory("VmHWM") - before))
+else:
+    run()
+    for _ in range(7):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    print(json.dumps(statistics.median(times)))
+"""
+
+#: Quantiles, means and intervals of a large leaderboard; prints seconds.
+LEADERBOARD = """
+import json, time
+import numpy as np
+from pytest_agentbench.benchmarks.agentds.board import overall_means
+from pytest_agentbench.scoring import quantiles
+
+values = np.random.default_rng(0).normal(size=(1000, 17))
+domains = [f"d{n // 3}" for n in range(17)]
+quantiles(values[:10, 0], higher=True)
+begin = time.perf_counter()
+scores = np.stack([quantiles(column, higher=True) for column in values.T], axis=1)
+overall_means(scores, domains, resamples=1000)
+print(json.dumps(time.perf_counter() - begin))
+"""
+ROWS = 150_000
+
+
+def submissions(place: Path, rounds: int) -> list[dict[str, object]]:
+    """Checking and scoring a large submission, against pandas and scikit-learn alone."""
+    results = []
+    for key, what in (("banking-1", "one UUID"), ("manufacturing-3", "three columns")):
+        made = place / key
+        made.mkdir()
+        _write_submission(made, composite=key != "banking-1")
+
+        def measure(side: str, kind: str, key: str = key, made: Path = made) -> float:
+            command = [sys.executable, "-c", SUBMISSION, str(made), key, side, kind]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            return float(json.loads(done.stdout))
+
+        for kind, unit, bar in (("time", "", "at most 1.5x"), ("memory", " (MiB)", "at most 2x")):
+            ours, other = compare(
+                rounds, lambda k=kind: measure("ours", k), lambda k=kind: measure("bare", k)
+            )
+            label = f"a submission, ids of {what}: {kind}{unit}"
+            results.append(ratio(label, ours, other, bar))
+    done = subprocess.run(
+        [sys.executable, "-c", LEADERBOARD], capture_output=True, text=True, check=True
+    )
+    seconds = float(json.loads(done.stdout))
+    results.append(
+        {
+            "what": "leaderboard of 1,000 participants",
+            "ours": seconds,
+            "other": 2.0,
+            "result": f"{seconds:.2f} s",
+            "bar": "< 2 s",
+        }
+    )
+    return results
+
+
+def _write_submission(place: Path, *, composite: bool) -> None:
+    """Truth in order and a submission in another one."""
+    chance = random.Random(1)
+    if composite:
+        head = "date,shift,machine_id,HoursDelayed\n"
+        days = [f"2025-{month:02d}-{day:02d}" for month in range(1, 13) for day in range(1, 26)]
+        ids = [f"{d},{s},M{m:03d}" for d in days for s in ("day", "night") for m in range(250)]
+        rows = [f"{text},{chance.expovariate(0.5):.3f}\n" for text in ids[:ROWS]]
+    else:
+        head = "TxnID,FraudLabel\n"
+        ids = [str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(ROWS)]
+        rows = [f"{text},{int(chance.random() < 0.05)}\n" for text in ids]
+    assert len(rows) == ROWS
+    (place / "truth.csv").write_text(head + "".join(rows))
+    chance.shuffle(rows)
+    (place / "submission.csv").write_text(head + "".join(rows))
 
 
 def startup(place: Path, rounds: int) -> list[dict[str, object]]:
