@@ -255,6 +255,9 @@ CASES = {
     ),
     # more of the same kinds
     "gzip": Case(gzip.compress(GOOD.encode()), ("encoding",), ("gzip",)),
+    "a quote that is never closed": Case(
+        OFFERS + '"1,0\n2,1\n3,0\n4,1\n', ("ragged_rows",), ("1 row without 2", "never closed")
+    ),
     "tabs": Case(GOOD.replace(",", "\t"), ("header",), ("tabs",)),
     "index named": Case("index,offer_id,target_redeem\n0,1,0\n", ("header",), ("index=False",)),
     "latin-1": Case(OFFERS.encode() + b"1,0\n\xe9,1\n", ("encoding",), ("not UTF-8", "line 3")),

@@ -226,38 +226,32 @@ def _header_hint(
 def _columns(data: bytes, width: int, result: Submission) -> list[pa.Array] | None:
     """The columns of the rows below the header, each cell as text as written."""
     names = [str(number) for number in range(width)]
-    ragged: list[Any] = []
-
-    def skip(row: Any) -> str:
-        if row.text.strip():
-            ragged.append(row)
-        return "skip"
-
     body = memoryview(data)[_line_end(data) :]
     if not len(body) or (bytes(body[:4096]).isspace() and bytes(body).isspace()):
         result.wrong("empty", f"{NAME} has a header and no rows")
         return None
-    options = {
-        "parse_options": arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-        "convert_options": arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-        ),
-    }
-    # in parts and in parallel; a row that is longer than a part needs the whole in one
+    convert = arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+    )
+    # in parts, for the memory's sake; a row that is longer than one needs the whole at once
     for size in (PART, len(body) + 1):
-        ragged.clear()
-        how = arrow_csv.ReadOptions(use_threads=False, block_size=size, column_names=names)
+        ragged = _Ragged()
         try:
-            table = arrow_csv.read_csv(pa.py_buffer(body), read_options=how, **options)
+            table = arrow_csv.read_csv(
+                pa.py_buffer(body),
+                arrow_csv.ReadOptions(use_threads=False, block_size=size, column_names=names),
+                arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=ragged),
+                convert,
+            )
             break
         except pa.ArrowException as error:
             problem = one_line(str(error))
     else:
         result.wrong("format", f"{NAME} is not CSV: {problem}")
         return None
-    result.rows = table.num_rows + len(ragged)
-    if ragged:
-        result.wrong("ragged_rows", _ragged(data, width, ragged))
+    result.rows = table.num_rows + ragged.count
+    if ragged.count:
+        result.wrong("ragged_rows", ragged.told(data, width))
     if not table.num_rows:
         return None
     parted, whole = table.columns, []
@@ -272,25 +266,44 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _ragged(data: bytes, width: int, ragged: Sequence[Any]) -> str:
-    lines = []
-    reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
-    try:
-        for fields in reader:
-            if fields and len(fields) != width and "".join(fields).strip():
-                lines.append((reader.line_num, len(fields)))
-                if len(lines) == NAMED:
-                    break
-    except csv.Error:
-        pass
-    where = ", ".join(f"line {line} has {number}" for line, number in lines)
-    text = f"{count(len(ragged), 'row')} without {count(width, 'field')}: {where}"
-    sizes = {row.actual_columns for row in ragged}
-    if all(row.text.rstrip("\r\n").endswith(",") for row in ragged) and sizes == {width + 1}:
-        return f"{text} (the lines end with a comma)"
-    if sizes == {width + 1}:
-        return f"{text} (was the index of a data frame written? to_csv(index=False))"
-    return text
+class _Ragged:
+    """Rows with another number of fields than the header: what is known of them all."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sizes: set[int] = set()
+        self._comma = self._quote = True
+
+    def __call__(self, row: Any) -> str:
+        """Note a row, as the reader's handler of such rows."""
+        text = row.text.rstrip("\r\n")
+        if text.strip():
+            self.count += 1
+            self._sizes.add(row.actual_columns)
+            self._comma &= text.endswith(",")
+            self._quote &= '"' in text
+        return "skip"
+
+    def told(self, data: bytes, width: int) -> str:
+        """Where the first ones are, and what may have happened."""
+        lines = []
+        reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
+        try:
+            for fields in reader:
+                if fields and len(fields) != width and "".join(fields).strip():
+                    lines.append(f"line {reader.line_num} has {len(fields)}")
+                    if len(lines) == NAMED:
+                        break
+        except csv.Error:
+            pass  # a field of more than 128 KiB
+        text = f"{count(self.count, 'row')} without {count(width, 'field')}"
+        if lines:
+            text += f": {', '.join(lines)}"
+        if self._sizes == {width + 1}:
+            if self._comma:
+                return f"{text} (the lines end with a comma)"
+            return f"{text} (was the index of a data frame written? to_csv(index=False))"
+        return f"{text} (is a quote never closed?)" if self._quote else text
 
 
 def _match(ids: Sequence[pa.Array], truth: Ids, challenge: Challenge, result: Submission) -> Any:
@@ -302,14 +315,10 @@ def _match(ids: Sequence[pa.Array], truth: Ids, challenge: Challenge, result: Su
     if result.rows != len(truth):
         result.wrong("row_count", f"{count(result.rows, 'row')} where {len(truth)} are expected")
     unknown = np.flatnonzero(rows < 0)
-    blank = (
-        [row for row in unknown if any(not c[row].as_py().strip() for c in ids)]
-        if len(unknown)
-        else []
-    )
-    if blank:
+    blank = unknown[_blank(ids, unknown)] if len(unknown) else unknown
+    if len(blank):
         result.wrong("blank_ids", f"{count(len(blank), 'row')} with a blank {what}")
-        unknown = np.setdiff1d(unknown, np.array(blank))
+        unknown = np.setdiff1d(unknown, blank)
     if len(unknown):
         hint = _id_hint(ids, unknown, truth)
         result.wrong(
@@ -326,6 +335,15 @@ def _match(ids: Sequence[pa.Array], truth: Ids, challenge: Challenge, result: Su
     if len(missing) and not ragged:
         result.wrong("missing_ids", f"{what}: no row for {named(truth.columns, missing)}")
     return rows
+
+
+def _blank(ids: Sequence[pa.Array], rows: Any) -> Any:
+    """Which of *rows* have a part of their id that is blank."""
+    found = np.zeros(len(rows), dtype=bool)
+    for column in ids:
+        texts = pc.utf8_trim_whitespace(column.take(pa.array(rows)))
+        found |= pc.equal(texts, "").to_numpy(zero_copy_only=False)
+    return found
 
 
 def _id_hint(ids: Sequence[pa.Array], unknown: Any, truth: Ids) -> str:
