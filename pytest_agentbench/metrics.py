@@ -43,7 +43,10 @@ def macro_f1(true: Sequence[Any], predicted: Sequence[Any]) -> float:
 
 
 def macro_recall(true: Sequence[Any], predicted: Sequence[Any]) -> float:
-    """Macro-recall in [0, 1]: the mean of each class's recall, over the classes in either."""
+    """Macro-recall in [0, 1]: the mean of each class's recall, over the classes in either.
+
+    Source: scikit-learn's ``recall_score(average="macro")``.
+    """
     from sklearn.metrics import recall_score
 
     codes = _codes(true, predicted)
@@ -51,7 +54,7 @@ def macro_recall(true: Sequence[Any], predicted: Sequence[Any]) -> float:
 
 
 def accuracy(true: Sequence[Any], predicted: Sequence[Any]) -> float:
-    """The share of labels that are equal, in [0, 1]."""
+    """The share of labels that are equal, in [0, 1].  Source: scikit-learn's ``accuracy_score``."""
     from sklearn.metrics import accuracy_score
 
     return float(accuracy_score(*_codes(true, predicted)))
@@ -71,24 +74,31 @@ def _codes(true: Sequence[Any], predicted: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def mse(true: Numbers, predicted: Numbers) -> float:
-    """Mean squared error, in squared units of the target; at least 0."""
+    """Mean squared error, in squared units of the target; at least 0.
+
+    Source: scikit-learn's ``mean_squared_error``.
+    """
     return _overflowing("mean_squared_error", true, predicted)
 
 
 def rmse(true: Numbers, predicted: Numbers) -> float:
-    """Root of the mean squared error, in units of the target; at least 0."""
+    """Root of the mean squared error, in units of the target; at least 0.  Source: :func:`mse`."""
     return math.sqrt(mse(true, predicted))
 
 
 def mae(true: Numbers, predicted: Numbers) -> float:
-    """Mean absolute error, in units of the target; at least 0."""
+    """Mean absolute error, in units of the target; at least 0.
+
+    Source: scikit-learn's ``mean_absolute_error``.
+    """
     return _overflowing("mean_absolute_error", true, predicted)
 
 
 def mape(true: Numbers, predicted: Numbers) -> float:
     """Mean absolute error relative to the true value, as a fraction; at least 0.
 
-    A true value of 0 counts with the smallest positive number, as scikit-learn has it.
+    A true value nearer to 0 than the machine's epsilon counts as that.  Source: scikit-learn's
+    ``mean_absolute_percentage_error``.
     """
     return _overflowing("mean_absolute_percentage_error", true, predicted)
 
@@ -115,6 +125,8 @@ def normalized_gini(true: Numbers, predicted: Numbers) -> float:
     import numpy as np
 
     losses, scores = np.asarray(_floats(true)), np.asarray(_floats(predicted))
+    if not len(losses) or losses.min() == losses.max():
+        return math.nan  # compared, not computed: of constants the Gini is noise around 0
     perfect = _gini(losses, losses)
     if math.isnan(perfect) or perfect == 0:
         return math.nan
@@ -178,7 +190,7 @@ def _floats(values: Numbers) -> Any:
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric by name: what it wants (``labels``, ``numbers`` or ``ranking``), whether more is
-    better, the function, and whether its values are at most 1 (and 0 is a bad one)."""
+    better, and the function."""
 
     name: str
     wants: str

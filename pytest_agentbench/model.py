@@ -212,6 +212,8 @@ class Attempt:
     place: Callable[[], Path]
     agent: str = ""
     changed: tuple[str, ...] = ()
+    #: When the agent was done (ISO 8601, UTC).
+    finished_at: str = ""
 
     @property
     def workspace(self) -> Path:

@@ -111,6 +111,7 @@ class Trial:
     _task: Task | None = None
     _agent_task: AgentTask | None = None
     _clock: dict[str, float] = field(default_factory=dict)
+    _finished_at: str = ""
 
     @property
     def task(self) -> Task:
@@ -169,6 +170,7 @@ class Trial:
             stage = "the agent's adapter"
             run = self._timed("agent", lambda: self._run_agent(agent))
             self.transcript = run.transcript
+            self._finished_at = datetime.now(UTC).isoformat(timespec="milliseconds")
             if self._workspace is not None:
                 stage = "the workspace"
                 self._workspace.settle()
@@ -270,6 +272,7 @@ class Trial:
             place=self._place,
             agent=agent.name,
             changed=(*diff.created, *diff.changed),
+            finished_at=self._finished_at,
         )
         tools = Tools(
             browser=self.resources.browser,
@@ -301,6 +304,8 @@ class Trial:
             return "fail", grade.reason
         failed = [check for check in grade.checks if check.passed is False]
         told = [c for c in failed if not c.message.startswith("not reached")] or failed
+        if not told and grade.passed is False:
+            return "fail", "the grader says so"
         if not told:
             return "fail", f"score {score_text(grade.score or 0.0)} is below {least:g}"
         more = f" (+{len(failed) - 1} more)" if len(failed) > 1 else ""

@@ -83,9 +83,10 @@ class TaskStat:
         if record.scored:
             self.scored += 1
             self.passed += record.passed
-            if record.score is not None or not record.passed:
-                # one that passes without a score (an error in euros, say) has none to average
-                self.scores.append(record.score or 0.0)
+            if record.score is not None:
+                self.scores.append(record.score)
+            elif not record.passed and not _scoreless(record):
+                self.scores.append(0.0)
 
     @property
     def spread(self) -> tuple[float, float, float, float]:
@@ -100,6 +101,13 @@ class TaskStat:
     def missing(self) -> int:
         """Trials that were selected and not scored."""
         return max(0, self.wanted - self.scored)
+
+
+def _scoreless(record: TrialRecord) -> bool:
+    """Whether the grader gives no scores here (an error in euros is none), so that a failure is no
+    0 either."""
+    own = record.details.get(record.benchmark)
+    return isinstance(own, Mapping) and bool(own.get("no_score"))
 
 
 @dataclass(frozen=True, slots=True)

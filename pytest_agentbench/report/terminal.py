@@ -22,7 +22,10 @@ def number(value: float) -> str:
 def brief_line(summary: SuiteSummary) -> str:
     """One line with the headline numbers, for ``-q``."""
     metrics = _ordered(summary.metrics, summary.headline)
-    values = ", ".join(f"{m.name} {number(m.value)}" for m in metrics)
+    values = ", ".join(
+        f"{m.name} {number(m.value)}" + ("" if m.covered else f" ({m.tasks} of {m.of} tasks)")
+        for m in metrics
+    )
     return (
         f"{summary.suite} · {summary.agent}: {values} "
         f"({summary.scored} of {summary.selected} scored)"

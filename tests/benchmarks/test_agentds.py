@@ -21,7 +21,13 @@ from tests_support import known_challenges, publish
 
 from pytest_agentbench.benchmarks.agentds import AgentDS
 from pytest_agentbench.benchmarks.agentds.baselines import naive, solve
-from pytest_agentbench.benchmarks.agentds.board import Column, Result, leaderboard, overall_means
+from pytest_agentbench.benchmarks.agentds.board import (
+    Column,
+    Result,
+    board_lines,
+    leaderboard,
+    overall_means,
+)
 from pytest_agentbench.benchmarks.agentds.challenge import Broken, Challenge, published
 from pytest_agentbench.benchmarks.agentds.generate import generate
 from pytest_agentbench.benchmarks.agentds.labels import given_truth
@@ -37,6 +43,7 @@ from pytest_agentbench.benchmarks.agentds.submission import read_submission
 from pytest_agentbench.datasets import Dataset
 from pytest_agentbench.errors import HarnessError, SkipTrial
 from pytest_agentbench.model import AgentTask, Task, TaskRef
+from pytest_agentbench.scoring import TIES, wilson
 from pytest_agentbench.settings import Settings
 
 DATA = Path(str(files("pytest_agentbench.benchmarks").joinpath("data", "agentds")))
@@ -521,3 +528,165 @@ def test_the_order_of_a_pool_does_not_matter() -> None:
         return [(row["participant"], row["overall"], row["rank"]) for row in found["rows"]]
 
     assert shown(one) == shown(other) == [("ada", 1.0, 1), ("x", 0.5, 2), ("bo", 0.0, 3)]
+
+
+@pytest.mark.parametrize("domains", [1, 6, 7, 9, 15])
+def test_a_board_of_many_domains_fits(domains: int) -> None:
+    columns = [Column(f"c{n}", f"A domain with a long name {n}", True) for n in range(domains)]
+    pool = Pool({c.key: {"somebody": Entry(0.5, 1, "")} for c in columns})
+    results: dict[str, list[Result | None]] = {c.key: [Result(0.9)] for c in columns}
+    lacking = {**results, columns[-1].key: [None]}
+    agents = {"an agent with a name that goes on and on, for ever" * 2: lacking, "x": results}
+
+    found = leaderboard(columns, pool, agents)
+    lines = list(board_lines({**found, "selected": domains}))
+
+    assert max(map(len, lines)) <= 80
+    assert sum(f"{domains - 1} of {domains} challenges scored" in line for line in lines) == 1
+
+
+def test_no_interval_from_one_challenge_and_none_without_width() -> None:
+    _, _, interval = overall_means(
+        [[0.3, math.nan, math.nan], [1.0, 1.0, 1.0], [0.0, 0.0, math.nan]], ["a", "b", "c"]
+    )
+
+    assert np.isnan(interval[0]).all()
+    assert interval[1].tolist() == pytest.approx(list(wilson(3, 3)))
+    assert interval[2].tolist() == pytest.approx(list(wilson(0, 2)))
+
+
+def test_the_rank_is_that_of_the_tie_rule() -> None:
+    pool = pool_of(ada=0.5, bo=0.5, cy=0.1)
+
+    ranks = {t: pool.standing("c", "x", 0.5, higher=True, ties=t).rank for t in TIES}
+
+    assert ranks == {"min": 1, "average": 2, "max": 3}
+
+
+# -- labels -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ranking(tmp_path: Path) -> Callable[..., Any]:
+    """The truth of a ranking challenge with these labels."""
+
+    def make(labels: pd.DataFrame, suffix: str = ".csv") -> Any:
+        pd.DataFrame({"i": ["1", "2"]}).to_csv(tmp_path / "b.csv", index=False)
+        pd.DataFrame({"s": range(20)}).to_csv(tmp_path / "items.csv", index=False)
+        path = tmp_path / f"labels{suffix}"
+        labels.to_csv(path, index=False) if suffix == ".csv" else labels.to_parquet(path)
+        changes = {"metric": "NDCG@10", "prediction": "s_1..s_10", "labels": path.name}
+        items = {"file": "items.csv", "column": "s"}
+        challenge = Challenge.parse({**SPEC, **changes, "items": items})
+        return given_truth(Place(challenge, tmp_path, tmp_path, True), None)
+
+    return make
+
+
+def test_labels_of_a_ranking(ranking: Callable[..., Any]) -> None:
+    long = ranking(pd.DataFrame({"i": ["2", "1", "2"], "s": ["7", None, "8"]}))
+    typed = ranking(pd.DataFrame({"i": [2, 1, 2], "s": [7.0, None, 8.0]}), ".parquet")
+
+    assert long.values == typed.values == (frozenset(), frozenset({"7", "8"}))
+    assert long.sha256 != typed.sha256
+
+
+@pytest.mark.parametrize(
+    ("rows", "part"),
+    [
+        ([("1", "7")], "have no value for ids of the test file: 2"),
+        ([("1", "7"), ("2", "99")], "cannot be ranked: '99'"),
+        ([("1", ""), ("2", "")], "name no item at all"),
+    ],
+)
+def test_labels_of_a_ranking_that_cannot_be_used(
+    ranking: Callable[..., Any], rows: list[tuple[str, str]], part: str
+) -> None:
+    with pytest.raises(HarnessError) as caught:
+        ranking(pd.DataFrame(rows, columns=["i", "s"]))
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "labels/healthcare-1.csv",
+        "everything.parquet",
+        "everything.json",
+        "all.txt",
+        "all.csv.gz",
+        "all.pkl",
+        "deep/er/Answers/x.csv",
+        "no-header.csv",
+    ],
+)
+def test_what_may_tell_the_truth_is_not_handed_out(tmp_path: Path, name: str) -> None:
+    chosen = [c for c in known_challenges() if c["key"].startswith("healthcare")]
+    publish(tmp_path, chosen, None)
+    path = tmp_path / "Healthcare" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pd.DataFrame({"admission_id": [1], "readmit_30d": [0]})
+    if name.endswith(".parquet"):
+        table.to_parquet(path)
+    elif not name.startswith("no-header"):
+        path.write_text(table.to_json(orient="records") if "json" in name else table.to_csv())
+    else:
+        path.write_text("")
+
+    for key in ("healthcare-1", "healthcare-2"):
+        assert name not in dict(agent_files(places_of(tmp_path)[key]))
+
+
+def test_a_ranking_in_a_table_is_the_truth_too(tmp_path: Path) -> None:
+    publish(tmp_path, [c for c in known_challenges() if c["key"].startswith("commerce")], None)
+    hidden = tmp_path / "Commerce" / "mine"
+    hidden.mkdir()
+    (hidden / "x.csv").write_text("price\n1\n")
+    (tmp_path / "Commerce" / "bought.csv").write_text("customer_id,sku_id\n1,5\n")
+    place = places_of(tmp_path)["commerce-1"]
+
+    assert "bought.csv" not in dict(agent_files(place))
+    assert "mine/x.csv" in dict(agent_files(place))
+    assert "mine/x.csv" not in dict(agent_files(place, hidden=hidden.resolve()))
+
+
+# -- the Hub ------------------------------------------------------------------------------------
+
+
+def test_datasets_of_the_hub_are_snapshots_of_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its cache has them: links to files beside, one directory a dataset."""
+    import huggingface_hub
+
+    publish(tmp_path / "given", known_challenges(), None)
+    asked = []
+
+    def snapshot(name: str, *, repo_type: str, revision: str | None) -> str:
+        asked.append((name, repo_type, revision))
+        domain = name.partition("AgentDS-")[2]
+        place = tmp_path / f"datasets--{domain}" / "snapshots" / "abc"
+        blobs = tmp_path / f"datasets--{domain}" / "blobs"
+        place.mkdir(parents=True)
+        blobs.mkdir()
+        for number, path in enumerate(sorted((tmp_path / "given" / domain).rglob("*.*"))):
+            path.rename(blobs / str(number))
+            link = place / path.relative_to(tmp_path / "given")
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(blobs / str(number))
+        return str(place)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    benchmark = AgentDS()
+    source = "org/AgentDS-Healthcare@v1, org/AgentDS-Insurance"
+    benchmark.configure(Settings(), source)
+
+    rows = list(benchmark.rows(source) or ())
+
+    assert asked == [
+        ("org/AgentDS-Healthcare", "dataset", "v1"),
+        ("org/AgentDS-Insurance", "dataset", None),
+    ]
+    keys = [row["challenge_id"] for row in rows]
+    assert keys == [f"{domain}-{n}" for domain in ("healthcare", "insurance") for n in (1, 2, 3)]
+    assert not any(row["problem"] for row in rows)

@@ -278,6 +278,10 @@ CASES = {
     "quotes": Case('"offer_id","target_redeem"\n"1","0"\n"2","1"\n"3","0"\n"4","1"\n'),
     "old Mac": Case(GOOD.replace("\n", "\r")),
     "no last line feed": Case(GOOD.rstrip()),
+    "a blank of another alphabet": Case(OFFERS + "\u00a0\n\u2028\n", ("empty",), ("no rows",)),
+    "blank lines first": Case(
+        "\n\n" + OFFERS + "1,0\n2,1,9\n3,0\n4,1\n", ("ragged_rows",), ("line 5 has 3",)
+    ),
     "blanks around numbers": Case(DAYS + "1, 1\n2,1 \n3,1\n4,1\n", key="food-1"),
     "huge": Case(DAYS + "1,1e400\n2,1\n3,1\n4,1\n", ("not_finite",), ("'1e400'",), "food-1"),
     "decimal comma": Case(
@@ -318,6 +322,30 @@ def test_what_is_said(tmp_path: Path, name: str) -> None:
         assert case.warns in "\n".join(submission.warnings)
     else:
         assert not submission.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("M10", [0, 1, 0]),
+        ("M13", [0, 1, 0, 1]),
+        ("M20", [0, 1, 0, 1]),
+        ("M21", [0, 1, 0, 1]),
+        ("M29", [0, 1, 0, 1]),
+        ("M31", [0, 1, 0, 1]),
+        ("M36", [0, 1, 0, 1]),
+        ("M43", [-3.0, 1.0, 1.0, 1.0]),
+        ("M50", [1.0, 1.0, 1.0, 1.0]),
+        ("quotes", [0, 1, 0, 1]),
+        ("blanks around numbers", [1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_what_is_read(tmp_path: Path, name: str, values: list[float]) -> None:
+    case = CASES[name]
+
+    found = read(tmp_path, case.content, case.key)
+
+    assert found.values.tolist() == values
 
 
 def test_the_handed_cases_are_all_here(shared_data: Path) -> None:
@@ -404,7 +432,7 @@ def test_rankings_and_labels_are_aligned_too(tmp_path: Path) -> None:
     assert labelled.values.tolist() == [0, 0, 1, 1]
 
 
-texts = st.text('01.,"\n\r;\te-+ aN\0é', max_size=40)
+texts = st.text('01.,\u00a0\u2028\ufeff\x85"\n\r;\te-+ aN\0é', max_size=40)
 
 
 @given(texts)

@@ -501,3 +501,46 @@ def test_an_own_test_takes_the_same_tasks(bench: Bench, pytester: pytest.Pyteste
     name = next(run.out.glob("leaderboard-*.csv")).name
     with (run.out / name).open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 31
+
+
+def test_a_pool_without_the_challenge_is_an_error(
+    bench: Bench, own: Callable[..., Path], writes: Callable[..., str]
+) -> None:
+    data = f"--bench-data={own(pool='Sizes,Ada,0.5,1,')}"
+
+    run = bench("--bench=agentds", data, writes(submission(1, 2, 4)))
+
+    assert run.verdicts == {"sizes/1": "error"}
+    assert "has no participant in sizes; it has Sizes" in run.records[0].reason
+
+
+def test_what_has_no_score_is_no_0_in_the_mean(
+    bench: Bench, own: Callable[..., Path], pytester: pytest.Pytester
+) -> None:
+    """Without a pool an error in centimetres is no score: not of who misses it either."""
+    pytester.makepyfile(
+        sometimes=f"""
+        def agent(task, workspace):
+            if task.trial != 2:
+                (workspace / "submission.csv").write_text({submission(1, 2, 4)!r})
+            return "done"
+        """
+    )
+    agent = "--bench-agent=py:sometimes:agent"
+
+    run = bench("--bench=agentds", f"--bench-data={own()}", agent, "--bench-trials=3", "-q")
+
+    assert [record.verdict for record in run.records] == ["pass", "fail", "pass"]
+    assert [record.score for record in run.records] == [None] * 3
+    assert run.metric("mean_score") is None
+    assert run.metric("pass@1") == pytest.approx(2 / 3)
+    assert "mean_score – (0 of 1 tasks)" in run.text
+
+
+@pytest.mark.parametrize("option", ["-x", "--bench-limit=1"])
+def test_a_leaderboard_of_a_part_of_the_challenges(bench: Bench, option: str) -> None:
+    run = bench(*BUNDLED, "--bench-agent=noop", option)
+
+    board = run.summary["leaderboards"]["agentds"]
+    row = next(row for row in board["rows"] if row["agent"])
+    assert (row["scored"], row["overall"], row["overall_low"]) == (1, 0.0, None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,9 +227,10 @@ def test_normalized_gini(made: Sequence[float], value: float) -> None:
     assert normalized_gini(LOSSES, made) == pytest.approx(value, abs=1e-6)
 
 
-@pytest.mark.parametrize("true", [[], [0.0, 0.0], [3.0, 3.0, 3.0]])
+@pytest.mark.parametrize("true", [[], [0.0, 0.0], [3.0] * 3, [0.1] * 2, [0.7] * 29, [1 / 3] * 7])
 def test_gini_of_nothing_is_undefined(true: list[float]) -> None:
     assert math.isnan(normalized_gini(true, true))
+    assert math.isnan(normalized_gini(true, list(range(len(true)))))
 
 
 def test_ndcg_at_10() -> None:
@@ -275,3 +278,20 @@ def test_direction(metric: Any) -> None:
 
     assert perfect > other if metric.higher else perfect < other
     assert perfect == (1.0 if metric.bounded else 0.0)
+
+
+#: Where each of the handed right values is asserted, or why it says nothing of a metric.
+VECTORS = {
+    **{f"V{n:02d}": "tests/unit/test_scoring.py: quantiles" for n in range(1, 10)},
+    "V10": "tests/benchmarks/test_agentds.py: a missing challenge",
+    "V11": "tests/benchmarks/test_agentds.py: the mean of domains",
+    **{f"V{n}": "here: Macro-F1" for n in (12, 13, 14, 15)},
+    **{f"V{n}": "here: Normalized Gini, ties averaged" for n in (16, 17, 18)},
+    **{f"V{n}": "here: NDCG@10, repeats refused" for n in (19, 20, 22)},
+    "V21": "graded gains: ours are 0 or 1, for which both forms are the same",
+}
+
+
+def test_every_handed_value_has_its_place(shared_data: Path) -> None:
+    with (shared_data / "agentds" / "scorer_vectors.csv").open(newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == sorted(VECTORS)

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -45,9 +44,9 @@ from pytest_agentbench.benchmarks.agentds.prompt import (
 from pytest_agentbench.benchmarks.agentds.split import Cut, cut_from_train, table_bytes, told_share
 from pytest_agentbench.benchmarks.agentds.submission import read_submission
 from pytest_agentbench.datasets import Dataset, Row, directories
-from pytest_agentbench.errors import ConfigError, DataError, RowError
+from pytest_agentbench.errors import ConfigError, DataError, HarnessError, RowError
 from pytest_agentbench.model import Attempt, Check, Grade, Task, TaskRef, TrialRecord
-from pytest_agentbench.text import one_line, score_text
+from pytest_agentbench.text import file_name, one_line, score_text
 from pytest_agentbench.transcripts import Transcript, assistant, text_part, user
 
 if TYPE_CHECKING:
@@ -102,7 +101,6 @@ class AgentDS(Benchmark):
     group_columns = ("domain", "metric")
     #: Any valid submission passes.
     pass_score = 0.0
-    headline = "mean_score"
 
     def __init__(self) -> None:
         self._rules = Rules()
@@ -135,8 +133,16 @@ class AgentDS(Benchmark):
             max_bytes=round(settings.agentds_max_mb * 1e6),
             seed=settings.seed,
         )
-        # without a pool it is compared with the metric, which may be in euros
-        self.largest_pass_score = 1.0 if self._pool_path() is not None else math.inf
+
+    @property
+    def largest_pass_score(self) -> float:  # type: ignore[override]
+        """Without a pool it is compared with the metric, which may be in euros."""
+        return 1.0 if self._pool_path() is not None else math.inf
+
+    @property
+    def headline(self) -> str:  # type: ignore[override]
+        """The mean quantile; without a pool there is no score that is one for all metrics."""
+        return "mean_score" if self._pool_path() is not None else ""
 
     def rows(self, source: str) -> Iterable[Mapping[str, Any]]:
         """The challenges of *source*: a directory, or Hub ids separated by commas."""
@@ -189,15 +195,23 @@ class AgentDS(Benchmark):
     def check_gradable(self, task: Task) -> None:
         """Skip without labels; an error where labels or pool cannot be read."""
         self._truth(task.spec)
-        self._pool()
+        pool, key = self._pool(), task.spec.challenge.key
+        if pool and key not in pool.entries:
+            known = one_line(", ".join(pool.entries), 200)
+            raise HarnessError(
+                f"agentds: the pool {file_name(pool.source)} has no participant in {key}; it has "
+                f"{known}. Name another one (--bench-agentds-pool)"
+            )
 
     def prepare(self, task: Task, workspace: Path) -> None:
         place: Place = task.spec
         try:
-            found = agent_files(place)
-            names = {name for name, _ in found}
+            found = agent_files(place, hidden=self._rules.labels)
+            if self._rules.share is not None:  # samples have the ids of the published test set
+                found = [pair for pair in found if "sample" not in pair[0].lower()]
+            found = [pair for pair in found if pair[0] not in (ABOUT, DESCRIPTION)]
             more = {ABOUT: about(place), DESCRIPTION: description(place)}
-            new = {name: text.encode() for name, text in more.items() if name not in names}
+            new = {name: text.encode() for name, text in more.items()}
             cut = self._cut_of(place)
             if cut is not None:
                 challenge = place.challenge
@@ -233,6 +247,8 @@ class AgentDS(Benchmark):
             "rows": submission.rows,
             "metric_value": None,
         }
+        if submission.values is None and not submission.problems:
+            submission.wrong("format", "it cannot be read")
         if not submission.problems:
             value = challenge.metric.function(truth.values, submission.values)
             if not math.isfinite(value):
@@ -240,6 +256,9 @@ class AgentDS(Benchmark):
                 submission.wrong(
                     "overflow", f"{name}: so far off that {details['metric']} overflows"
                 )
+        metric = challenge.metric
+        if not pool and not metric.bounded:
+            details["no_score"] = True  # an error in euros is none, and a missing one no 0
         if submission.problems:
             checks = tuple(
                 Check(problem.kind, "metric", False, None, problem.message)
@@ -248,9 +267,10 @@ class AgentDS(Benchmark):
             first = submission.problems[0]
             more = f" (+{len(checks) - 1} more)" if len(checks) > 1 else ""
             reason = f"{first.kind}: {first.message}{more}"
-            return Grade(checks, 0.0, {"agentds": details}, reason=reason, passed=False)
+            score = None if "no_score" in details else 0.0
+            return Grade(checks, score, {"agentds": details}, reason=reason, passed=False)
         details["metric_value"] = value
-        details["submitted_at"] = datetime.now(UTC).isoformat(timespec="milliseconds")
+        details["submitted_at"] = attempt.finished_at
         if submission.warnings:
             details["warnings"] = submission.warnings
         return self._scored(attempt, challenge, value, pool, details, tools.pass_score)
@@ -286,7 +306,7 @@ class AgentDS(Benchmark):
             }
             alone = "; nobody else in the pool took part" if standing.n == 1 else ""
             message = (
-                f"{text}: quantile {score_text(standing.quantile)}, rank {standing.rank} of "
+                f"{text}: quantile {score_text(standing.quantile)}, rank {standing.rank:g} of "
                 f"{standing.n}; one participant more or less: {low:.3f} to {high:.3f}{alone}"
             )
             score: float | None = standing.quantile
@@ -342,7 +362,7 @@ class AgentDS(Benchmark):
 
     def headlines(self, records: Sequence[TrialRecord]) -> Mapping[str, float]:
         """The quantile score, from challenge to domain to overall (none without a pool)."""
-        return {"quantile": overall_quantile(records)} if self._pool() and records else {}
+        return {"quantile": overall_quantile(records)} if records and self._pool() else {}
 
     def report(self, summary: SuiteSummary, records: Sequence[TrialRecord]) -> Mapping[str, Any]:
         """A row per challenge, and the quantiles of the domains."""
@@ -352,7 +372,7 @@ class AgentDS(Benchmark):
             "split": self._rules.share is not None,
             "challenges": challenge_rows(records),
         }
-        if self._pool() and summary.scored:
+        if summary.scored and self._pool():
             found["quantile"] = quantile_table(summary.tasks, self._rules.seed)
         return found
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pytest_agentbench.benchmarks.agentds.pool import Pool
-from pytest_agentbench.scoring import quantiles
+from pytest_agentbench.scoring import quantile_moves, quantiles, wilson
 from pytest_agentbench.text import count, one_line
 
 __all__ = ["Column", "Result", "board_lines", "leaderboard", "overall_means", "three"]
@@ -23,6 +23,8 @@ __all__ = ["Column", "Result", "board_lines", "leaderboard", "overall_means", "t
 RESAMPLES = 1000
 #: Of the pool so many leaders are printed, and so many neighbours of each agent.
 LEADERS, NEIGHBOURS = 3, 1
+#: So many domains have a column in the terminal.
+SHOWN = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ def overall_means(
     -------
     domain_means, overall, intervals
         Shapes (participants, domains in order of appearance), (participants,) and
-        (participants, 2); NaN where nothing is known, intervals also for a single challenge.
+        (participants, 2); NaN where nothing is known, intervals also where less than two
+        challenges are.  Where all are 0, or all 1, resampling would give an interval without
+        width: there it is Wilson's.
     """
     scores = np.asarray(scores, dtype=float)
     names = list(dict.fromkeys(domains))
@@ -93,9 +97,12 @@ def overall_means(
                 present += there
                 total += np.where(there, mean, 0)
             drawn = np.where(present > 0, total / present, np.nan)
-        some = ~np.isnan(overall)
-        if some.any():
-            interval[some] = np.nanquantile(drawn[some], [0.025, 0.975], axis=1).T
+        several = known.sum(1) > 1
+        if several.any():
+            interval[several] = np.nanquantile(drawn[several], [0.025, 0.975], axis=1).T
+        same = (filled == 0).all(1) | ((filled == 1) | ~known).all(1)
+        for row in np.flatnonzero(several & same):
+            interval[row] = wilson(int(filled[row].sum()), int(known[row].sum()))
     return by_domain, overall, interval
 
 
@@ -120,12 +127,15 @@ def leaderboard(
     -------
     dict
         ``rows`` (best first), ``domains``, ``challenges`` with their ``n``, and what was ranked.
+        The ``moves`` of an agent are how far its first trial's quantiles move if one participant is
+        added or removed.
         Trials are ranked one by one, each agent's first with each other's first, and averaged.
     """
     present = [c for c in columns if any(any(a.get(c.key, ())) for a in agents.values())]
     others = [name for name in pool.participants if name not in agents]
     names = [*others, *agents]
     scores = np.full((len(names), len(present)), np.nan)
+    moves: dict[str, dict[str, list[float]]] = {name: {} for name in agents}
     sizes = []
     for number, column in enumerate(present):
         table = pool.entries.get(column.key, {})
@@ -139,6 +149,9 @@ def leaderboard(
             for place, result in enumerate(results, len(others)):
                 if result is None:
                     ranked[place] = np.nan
+                elif trial == 0:
+                    found_moves = quantile_moves(values, place, higher=column.higher, ties=ties)
+                    moves[names[place]][column.key] = list(found_moves)
             found.append(ranked)
             n.append(int((~np.isnan(values)).sum()))
         stacked = np.array(found)
@@ -147,6 +160,11 @@ def leaderboard(
             scores[:, number] = np.where(known, stacked, 0).sum(0) / known.sum(0)
         sizes.append(max(n))
     by_domain, overall, interval = overall_means(scores, [c.domain for c in present], seed=seed)
+    unknown = np.isnan(scores)
+    bounds = [
+        overall_means(np.where(unknown, value, scores), [c.domain for c in present], resamples=1)[1]
+        for value in (0.0, 1.0)
+    ]
     domains = list(dict.fromkeys(c.domain for c in present))
     rows = []
     for place, name in enumerate(names):
@@ -158,6 +176,8 @@ def leaderboard(
                 "overall": float(overall[place]),
                 "overall_low": float(interval[place, 0]),
                 "overall_high": float(interval[place, 1]),
+                "if_unscored_0": float(bounds[0][place]),
+                "if_unscored_1": float(bounds[1][place]),
                 "domains": dict(zip(domains, by_domain[place].tolist(), strict=True)),
                 "challenges": {
                     c.key: float(q) for c, q in zip(present, scores[place], strict=True)
@@ -165,6 +185,7 @@ def leaderboard(
                 "scored": int((~np.isnan(scores[place])).sum()),
                 "submissions": submissions,
                 "submitted_at": last,
+                **({"moves": moves[name]} if name in agents else {}),
             }
         )
     rows.sort(key=_order)
@@ -236,10 +257,14 @@ def board_lines(board: Mapping[str, Any]) -> Iterator[str]:
     )
     pool = f"pool of {board['pool']}" if board["pool"] else "no pool: the agents among themselves"
     yield (f"  {pool}, {count(len(board['agents']), 'agent')}, {told}, n {n}")
+    more = f"  (of {len(domains)} domains)" if len(domains) > SHOWN else ""
+    domains = domains[:SHOWN]
     width = max(6, min(10, 42 // len(domains)))
-    name_width = min(22, 80 - 18 - width * len(domains) - 2)
+    name_width = min(22, 60 - width * len(domains))
     heads = "".join(f" {one_line(domain, width - 1):>{width - 1}}" for domain in domains)
     yield f"    rank {'participant':<{name_width}} overall{heads}"
+    if more:
+        yield f"      the first {SHOWN}{more}"
     shown = _shown(rows)
     last = -1
     for number in shown:
@@ -255,7 +280,7 @@ def board_lines(board: Mapping[str, Any]) -> Iterator[str]:
         yield f"      … {len(rows) - 1 - last} more"
     for row in rows:
         if row["agent"]:
-            yield _agent_line(row, board)
+            yield from _agent_lines(row, board)
 
 
 def _shown(rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -266,16 +291,16 @@ def _shown(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     return sorted(wanted & set(range(len(rows))))
 
 
-def _agent_line(row: Mapping[str, Any], board: Mapping[str, Any]) -> str:
-    name = one_line(row["participant"], 30)
-    line = (
-        f"    {name}: rank {row['rank']} of {len(board['rows'])}, overall {three(row['overall'])}"
-    )
+def _agent_lines(row: Mapping[str, Any], board: Mapping[str, Any]) -> Iterator[str]:
+    line = f": rank {row['rank']} of {len(board['rows'])}, overall {three(row['overall'])}"
     if not math.isnan(row["overall_low"]):
         line += f", 95 % [{three(row['overall_low'])}, {three(row['overall_high'])}]"
+    yield f"    {one_line(row['participant'], 76 - len(line))}{line}"
     if row["scored"] < len(board["challenges"]):
-        line += f"; {row['scored']} of {len(board['challenges'])} scored"
-    return one_line(line, 80) if len(line) > 80 else line
+        yield (
+            f"      {row['scored']} of {len(board['challenges'])} challenges scored; unscored 0 "
+            f"{three(row['if_unscored_0'])}, 1 {three(row['if_unscored_1'])}"
+        )
 
 
 def three(value: float) -> str:

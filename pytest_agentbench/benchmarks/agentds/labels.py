@@ -58,8 +58,17 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame
         raise ValueError(f"lacks the column {', '.join(missing)} (found: {one_line(found)})")
     frame = frame if columns is None else frame[list(columns)]
     if path.suffix.lower() == ".parquet":
-        frame = frame.astype(object).where(frame.notna(), "").map(str)
+        frame = frame.apply(_whole).astype(object)
+        frame = frame.where(frame.notna(), "").map(str)
     return frame
+
+
+def _whole(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Whole numbers that are floats only because some are missing, as such."""
+    known = column.dropna()
+    if column.dtype.kind == "f" and len(known) and (known % 1 == 0).all():
+        return column.astype("Int64")
+    return column
 
 
 def read_given(path: Path) -> pd.DataFrame:
@@ -223,8 +232,7 @@ def _truth(place: Place, ids: pd.DataFrame, path: Path) -> Truth:
     keys = list(challenge.ids)
     if challenge.ranking:
         table = table.melt(id_vars=keys, value_name="item")
-        table = table[table["item"].str.strip() != ""]
-        table = table.groupby(keys, sort=False)["item"].agg(frozenset).reset_index()
+        table = table.groupby(keys, sort=False)["item"].agg(_relevant).reset_index()
         truth = "item"
     else:
         truth = columns[-1]
@@ -232,11 +240,14 @@ def _truth(place: Place, ids: pd.DataFrame, path: Path) -> Truth:
             raise ValueError(f"repeats ids: {first_ids(table[table.duplicated(keys)][keys])}")
     merged = ids.merge(table, on=keys, how="left", validate="one_to_one")
     lost = merged[truth].isna()
-    if challenge.ranking and not lost.all():
-        merged[truth] = merged[truth].map(lambda found: found if found == found else frozenset())
-    elif lost.any():
+    if lost.any():
         raise ValueError(f"have no value for ids of the test file: {first_ids(ids[lost])}")
     return typed(place, ids, pd.Series(merged[truth].to_numpy(), dtype=object))
+
+
+def _relevant(items: Any) -> Any:
+    """The items of one id; an id with an empty item only is one for which nothing is relevant."""
+    return frozenset(item for item in items if item.strip())
 
 
 def typed(place: Place, ids: pd.DataFrame, texts: pd.Series[Any]) -> Truth:
@@ -254,7 +265,13 @@ def typed(place: Place, ids: pd.DataFrame, texts: pd.Series[Any]) -> Truth:
     if challenge.ranking:
         if not any(texts):
             raise ValueError("name no item at all")
-        return Truth(Ids.of(ids), tuple(texts), items=_all_items(place))
+        items = _all_items(place)
+        named: set[str] = set().union(*texts)
+        strange = named - items if items is not None else set()
+        if strange:
+            shown = one_line(", ".join(map(repr, sorted(strange)[:5])), 80)
+            raise ValueError(f"name {challenge.item} that cannot be ranked: {shown}")
+        return Truth(Ids.of(ids), tuple(texts), items=items)
     if challenge.metric.wants == "labels":
         labels = texts.str.strip()
         classes = challenge.values or _classes(place, labels)

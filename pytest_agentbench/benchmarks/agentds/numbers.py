@@ -101,7 +101,7 @@ def report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if quantile is not None:
         yield from _quantile_lines(quantile)
     if report["split"]:
-        yield f"  labels: {report['labels']}, cut from train: not the published test set"
+        yield f"  labels: {report['labels']}; not the published test set"
     head = f"  {'challenge':<18} {'metric':<15} {'value':>9}"
     if quantile is not None:
         head += f" {'quantile':>8} {'rank':>9} one more/less"
@@ -141,7 +141,7 @@ def _challenge_line(key: str, trial: Mapping[str, Any], several: bool) -> str:
         return line + one_line(f"{trial['verdict']}: {trial['reason']}", 80 - len(line))
     line += f"{trial['metric']:<15} {value:>9.5g} "
     if "quantile" in trial:
-        rank = f"{trial['rank']} of {trial['n']}"
+        rank = f"{trial['rank']:g} of {trial['n']}"
         low, high = trial["quantile_moves"]
         line += f"{trial['quantile']:>8.3f} {rank:>9} {low:.3f} to {high:.3f}"
     return line.rstrip()

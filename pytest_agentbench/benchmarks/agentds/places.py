@@ -38,6 +38,8 @@ __all__ = [
 
 #: How deep below the directory a challenge may lie.
 MAX_DEPTH = 4
+_TABLES = (".csv", ".tsv", ".parquet")
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf")
 #: Files that may tell what is to be predicted, unless a challenge names them.
 _SECRET = re.compile(r"label|solution|answer|truth|leaderboard|submission|pool", re.IGNORECASE)
 
@@ -188,12 +190,13 @@ def _fingerprint(place: Place) -> str:
 # -- what an agent gets -------------------------------------------------------------------------
 
 
-def agent_files(place: Place) -> list[tuple[str, Path]]:
-    """Names and paths of what the agent of *place* gets, sorted: never a label.
+def agent_files(place: Place, hidden: Path | None = None) -> list[tuple[str, Path]]:
+    """Names and paths of what the agent of *place* gets, sorted: never a label, nor anything in the
+    directory *hidden*.
 
     A published challenge gets its train and test file, its further modalities, and what no
-    challenge of its domain names (tables to join, descriptions), unless that could tell the truth.
-    One's own challenge gets what its ``challenge.toml`` names.
+    challenge of its domain names (tables to join, pictures, descriptions), if it can be looked into
+    and does not tell the truth.  One's own challenge gets what its ``challenge.toml`` names.
 
     Raises
     ------
@@ -208,7 +211,8 @@ def agent_files(place: Place) -> list[tuple[str, Path]]:
     chosen = _named_files(place) if place.own else _published_files(place)
     for path in chosen:
         name = path.relative_to(place.directory).as_posix()
-        files[name] = place.checked(path, "files")
+        if hidden is None or not path.resolve().is_relative_to(hidden):
+            files[name] = place.checked(path, "files")
     secret = {FILE, challenge.labels} if place.own else set()
     return sorted((name, path) for name, path in files.items() if name not in secret)
 
@@ -243,7 +247,7 @@ def _published_files(place: Place) -> Iterator[Path]:
     specs = [spec for spec in published() if plain(spec["domain"]) == domain]
     mine: set[str] = set()
     claimed: set[str] = set()
-    truths: set[str] = set()
+    truths: set[frozenset[str]] = set()
     for spec in specs:
         names = {
             name.lower()
@@ -254,24 +258,55 @@ def _published_files(place: Place) -> Iterator[Path]:
         if spec["key"] == place.challenge.key:
             mine = names
         parsed = Challenge.parse(spec)
-        truths |= {*parsed.predictions} if not parsed.ranking else set()
+        truths.add(frozenset(parsed.predictions if not parsed.ranking else _ranked(parsed)))
     for path in _walk(place.directory):
         top = path.relative_to(place.directory).parts[0].lower()
         if top in claimed:
             if top in mine:
                 yield path
-        elif _harmless(path, place.challenge, truths):
+        elif _harmless(path, path.relative_to(place.directory), place.challenge, truths):
             yield path
 
 
-def _harmless(path: Path, challenge: Challenge, truths: set[str]) -> bool:
-    """Whether a file that no challenge names can be shown: it must not tell what is predicted."""
-    if path.suffix.lower() in (".csv", ".tsv"):
-        header = header_of(path)
+def _ranked(challenge: Challenge) -> tuple[str, ...]:
+    """Columns which, together, tell what was ranked."""
+    return (*challenge.ids, challenge.item)
+
+
+def _harmless(path: Path, name: Path, challenge: Challenge, truths: set[frozenset[str]]) -> bool:
+    """Whether a file that no challenge names can be shown: it must not tell what is predicted.
+
+    Tables are known by their columns, texts by the words in them; what cannot be looked into
+    (archives, pickles, …) is not shown.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _TABLES:
+        header = set(header_of(path) if suffix != ".parquet" else _parquet_names(path))
         if "sample" in path.name.lower():
-            return tuple(header) == challenge.header
-        return not (_SECRET.search(path.name) or truths & set(header))
-    return not _SECRET.search(path.name)
+            return header == set(challenge.header)
+        told = not header or any(truth <= header for truth in truths)
+        return not (told or any(_SECRET.search(part) for part in name.parts))
+    if any(_SECRET.search(part) for part in name.parts):
+        return False
+    if suffix in _PICTURES or suffix == ".md":
+        return True
+    if suffix not in (".json", ".jsonl", ".txt"):
+        return False
+    words = {word for truth in truths if len(truth) == 1 for word in truth}
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return False
+    return not any(word.encode("utf-8") in text for word in words)
+
+
+def _parquet_names(path: Path) -> list[str]:
+    from pyarrow import parquet
+
+    try:
+        return list(parquet.read_schema(path).names)
+    except Exception:  # whatever it is, it cannot be looked into
+        return []
 
 
 def header_of(path: Path) -> list[str]:

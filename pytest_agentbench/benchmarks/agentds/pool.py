@@ -40,12 +40,13 @@ class Entry:
 class Standing:
     """Where a value stands among others.
 
-    ``n`` is the number of participants with a valid submission, the entrant included; ``moves`` are
-    the least and the greatest quantile if one other participant were added or removed.
+    ``rank`` is that of the tie rule; ``n`` is the number of participants with a valid submission,
+    the entrant included; ``moves`` are the least and the greatest quantile if one other participant
+    were added or removed.
     """
 
     quantile: float
-    rank: int
+    rank: float
     n: int
     moves: Interval
 
@@ -75,10 +76,11 @@ class Pool:
         values = [entry.value for other, entry in table.items() if other != name]
         values = [other for other in values if not math.isnan(other)] + [value]
         better = sum(other > value if higher else other < value for other in values)
+        equal = values.count(value)
         own = len(values) - 1
         return Standing(
             quantile=float(quantiles(values, higher=higher, ties=ties)[own]),
-            rank=better + 1,
+            rank=better + {"min": 1, "average": (1 + equal) / 2, "max": equal}[ties],
             n=len(values),
             moves=Interval(*quantile_moves(values, own, higher=higher, ties=ties)),
         )

@@ -38,6 +38,8 @@ class Submission:
 
     values: Any = None
     rows: int = 0
+    #: Blank lines before the header.
+    lead: int = 0
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

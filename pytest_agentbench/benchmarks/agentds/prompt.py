@@ -68,7 +68,12 @@ def description(place: Place) -> str:
     lines = [f"# {challenge.title}", "", f"Domain: {challenge.domain}.", ""]
     if told:
         lines += [told.strip(), ""]
-    return "\n".join([*lines, *_rules(place)]) + "\n"
+    more = place.directory / DESCRIPTION
+    if told != challenge.description or not more.is_file():
+        return "\n".join([*lines, *_rules(place)]) + "\n"
+    # that of the data, which may be one for all challenges of the domain
+    words = place.checked(more, "description").read_text(encoding="utf-8", errors="replace")
+    return "\n".join([*lines, *_rules(place), "", "## From the data", "", words.strip()]) + "\n"
 
 
 def _rules(place: Place) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_agentbench.benchmarks.agentds.challenge import Challenge
@@ -85,7 +85,18 @@ def cut_from_train(place: Place, share: float, seed: int) -> Cut:
     given_test = as_given[held][shown if set(keys) <= set(shown) else keys]
     if challenge.ranking:
         given_test = given_test.drop_duplicates(keys)
-    return Cut(as_given[kept], given_test, typed_truth)
+    pairs = sorted(zip(_keys(ids), map(_plain, values), strict=True))
+    digest = hashlib.sha256(repr(pairs).encode("utf-8", "replace")).hexdigest()
+    return Cut(as_given[kept], given_test, replace(typed_truth, sha256=digest))
+
+
+def _plain(value: Any) -> str:
+    return str(sorted(value) if isinstance(value, frozenset) else value)
+
+
+def _keys(ids: pd.DataFrame) -> list[str]:
+    """Each id as one text."""
+    return ["\x1f".join(row) for row in ids.itertuples(index=False)]
 
 
 def _truth(challenge: Challenge, train: pd.DataFrame) -> pd.Series[Any]:
@@ -126,9 +137,7 @@ def _parts(
         # nor may what is later stay: of a shifted target it would be the truth
         late = times.isin(set(ordered.iloc[list(ordered).index(first) :])).to_numpy()
         return usable & late, ~late
-    keys = pd.Series(
-        ["\x1f".join(row) for row in train[list(challenge.ids)].itertuples(index=False)]
-    )
+    keys = pd.Series(_keys(train[list(challenge.ids)]))
     rank = keys.drop_duplicates().map(
         lambda key: hashlib.sha256(f"{seed}\x1f{key}".encode("utf-8", "replace")).hexdigest()
     )

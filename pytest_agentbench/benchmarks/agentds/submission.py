@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,9 @@ def _utf8(data: bytes, result: Submission) -> bytes | None:
         return None
     if b"\r" in data and b"\n" not in data:
         data = data.replace(b"\r", b"\n")
-    return data.lstrip(b"\r\n")
+    stripped = data.lstrip(b"\r\n")
+    result.lead = data.count(b"\n", 0, len(data) - len(stripped))
+    return stripped
 
 
 def _line_end(data: bytes, start: int = 0) -> int:
@@ -251,8 +253,10 @@ def _columns(data: bytes, width: int, result: Submission) -> list[pa.Array] | No
         return None
     result.rows = table.num_rows + ragged.count
     if ragged.count:
-        result.wrong("ragged_rows", ragged.told(data, width))
+        result.wrong("ragged_rows", ragged.told(data, width, result.lead, table.num_rows == 0))
     if not table.num_rows:
+        if not ragged.count:  # blank lines of another alphabet
+            result.wrong("empty", f"{NAME} has a header and no rows")
         return None
     parted, whole = table.columns, []
     del table
@@ -284,14 +288,17 @@ class _Ragged:
             self._quote &= '"' in text
         return "skip"
 
-    def told(self, data: bytes, width: int) -> str:
-        """Where the first ones are, and what may have happened."""
+    def told(self, data: bytes, width: int, lead: int, every: bool) -> str:
+        """Where the first ones are, and what may have happened.
+
+        *lead* is the number of lines before *data*; *every* says whether no row is as it should be.
+        """
         lines = []
         reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
         try:
             for fields in reader:
                 if fields and len(fields) != width and "".join(fields).strip():
-                    lines.append(f"line {reader.line_num} has {len(fields)}")
+                    lines.append(f"line {lead + reader.line_num} has {len(fields)}")
                     if len(lines) == NAMED:
                         break
         except csv.Error:
@@ -299,9 +306,9 @@ class _Ragged:
         text = f"{count(self.count, 'row')} without {count(width, 'field')}"
         if lines:
             text += f": {', '.join(lines)}"
-        if self._sizes == {width + 1}:
-            if self._comma:
-                return f"{text} (the lines end with a comma)"
+        if self._sizes == {width + 1} and self._comma:
+            return f"{text} (the lines end with a comma)"
+        if self._sizes == {width + 1} and every:
             return f"{text} (was the index of a data frame written? to_csv(index=False))"
         return f"{text} (is a quote never closed?)" if self._quote else text
 
@@ -353,10 +360,32 @@ def _id_hint(ids: Sequence[pa.Array], unknown: Any, truth: Ids) -> str:
         have = set(known.to_pylist())
         strange = [text for text in texts if text not in have]
         if strange:
-            for hint, cause in _CAUSES.items():
-                if all(cause(text, have) for text in strange):
-                    return hint
+            return next((hint for hint, cause in _causes(have) if all(map(cause, strange))), "")
     return ""
+
+
+def _causes(have: set[str]) -> Iterator[tuple[str, Callable[[str], bool]]]:
+    """Hints, and whether one explains why an id is none of *have*."""
+    yield (
+        "an id became a missing value: read ids as text, keep_default_na=False",
+        lambda text: bool(text) and text.lower() in MISSING,
+    )
+    yield "there are blanks around them", lambda text: text.strip() in have
+    lowered = {known.lower() for known in have}
+    yield "they differ in case", lambda text: text.lower() in lowered
+    short = {known.lstrip("0") for known in have}
+    yield (
+        "leading zeros are lost: read ids as text, dtype=str",
+        lambda text: text in short,
+    )
+    yield (
+        "they are in scientific notation: read ids as text, dtype=str",
+        lambda text: bool(re.fullmatch(r"[+-]?\d+(\.\d+)?e[+-]?\d+", text, re.IGNORECASE)),
+    )
+    yield (
+        "dates were written in another format: keep them as text, as in the test file",
+        lambda text: _same_time(text, have),
+    )
 
 
 def _same_time(text: str, have: Iterable[str]) -> bool:
@@ -369,19 +398,3 @@ def _same_time(text: str, have: Iterable[str]) -> bool:
         known = pd.to_datetime(pd.Series(list(have)), errors="coerce", utc=True, format="ISO8601")
         own = pd.to_datetime(pd.Series([text]), errors="coerce", utc=True, format="mixed")
     return not own.isna().any() and bool(known.isin(own).any())
-
-
-_CAUSES: Mapping[str, Callable[[str, set[str]], bool]] = {
-    "an id became a missing value: read ids as text, keep_default_na=False": lambda text, have: (
-        text.lower() in MISSING and bool(text)
-    ),
-    "there are blanks around them": lambda text, have: text.strip() in have,
-    "they differ in case": lambda text, have: text.lower() in {known.lower() for known in have},
-    "leading zeros are lost: read ids as text, dtype=str": lambda text, have: (
-        text in {known.lstrip("0") for known in have}
-    ),
-    "they are in scientific notation: read ids as text, dtype=str": lambda text, have: bool(
-        re.fullmatch(r"[+-]?\d+(\.\d+)?e[+-]?\d+", text, re.IGNORECASE)
-    ),
-    "dates were written in another format: keep them as text, as in the test file": _same_time,
-}
