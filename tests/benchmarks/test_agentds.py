@@ -690,3 +690,96 @@ def test_datasets_of_the_hub_are_snapshots_of_links(
     keys = [row["challenge_id"] for row in rows]
     assert keys == [f"{domain}-{n}" for domain in ("healthcare", "insurance") for n in (1, 2, 3)]
     assert not any(row["problem"] for row in rows)
+
+
+# -- what a second reviewer found ---------------------------------------------------------------
+
+
+def test_items_are_items_however_they_are_written(ranking: Callable[..., Any]) -> None:
+    found = ranking(pd.DataFrame({"i": ["1", "2"], "s": [" 7 ", "8.0"]}))
+
+    assert found.values == (frozenset({"7"}), frozenset({"8"}))
+
+
+@pytest.mark.parametrize(
+    ("train", "truth", "codes"),
+    [(["1.0", "0.0"], ["1", "0"], [1, 0]), (["True", "False"], ["true", "false"], [1, 0])],
+)
+def test_labels_are_labels_however_they_are_written(
+    tmp_path: Path, train: list[str], truth: list[str], codes: list[int]
+) -> None:
+    for name, values in (("a.csv", train), ("labels.csv", truth)):
+        pd.DataFrame({"i": ["x", "y"], "p": values}).to_csv(tmp_path / name, index=False)
+    pd.DataFrame({"i": ["x", "y"]}).to_csv(tmp_path / "b.csv", index=False)
+    challenge = Challenge.parse({**SPEC, "metric": "Macro-F1", "labels": "labels.csv"})
+
+    found = given_truth(Place(challenge, tmp_path, tmp_path, True), None)
+
+    assert (found.classes, found.values.tolist()) == (("0", "1"), codes)
+
+
+def test_a_sample_or_the_train_file_are_no_labels(tmp_path: Path) -> None:
+    publish(tmp_path, [c for c in known_challenges() if c["key"] == "commerce-3"], None)
+    (tmp_path / "Commerce" / "sample_submission.csv").write_text("offer_id,target_redeem\nx,0\n")
+
+    with pytest.raises(SkipTrial):
+        given_truth(places_of(tmp_path)["commerce-3"], tmp_path)
+
+
+@pytest.mark.parametrize("pattern", ["**.png", ".", "x" * 5000])
+def test_a_bad_pattern_costs_its_challenge_only(tmp_path: Path, pattern: str) -> None:
+    for name in ("bad", "good"):
+        (tmp_path / name).mkdir()
+        for table in ("a.csv", "b.csv"):
+            (tmp_path / name / table).write_text("i,p\n1,2\n")
+        text = "".join(f"{k} = {json.dumps(v)}\n" for k, v in {**SPEC, "key": name}.items())
+        more = f'files = ["{pattern}"]\n' if name == "bad" else ""
+        (tmp_path / name / "challenge.toml").write_text(text + more)
+
+    rows = find_challenges(tmp_path)
+
+    problems = {row["challenge_id"]: row["problem"] for row in rows}
+    assert problems["good"] is None
+    assert pattern == "." or problems["bad"][0] == "files"
+
+
+@pytest.mark.parametrize("weeks", [[*map(str, range(1, 12)), ""], [f"W{n}" for n in range(1, 12)]])
+def test_odd_weeks_are_ordered_too(panel: Callable[..., Place], weeks: list[str]) -> None:
+    rows = pd.DataFrame([{"i": "a", "week": w, "sold": str(n)} for n, w in enumerate(weeks, 1)])
+    changes: dict[str, Any] = {"id": ["i", "week"], "target": "sold", "shifted": True}
+    place = panel(rows, split_by="week", **changes)
+
+    cut = cut_from_train(place, 0.2, 0)
+
+    assert [week.lstrip("W") for week in cut.test["week"]] == ["9", "10"]
+    assert cut.truth.values.tolist() == [10.0, 11.0]
+    assert [week.lstrip("W") for week in cut.train["week"]] == [str(n) for n in range(1, 9)]
+
+
+def test_no_other_copy_of_the_train_file_is_handed_out(tmp_path: Path) -> None:
+    publish(tmp_path, [c for c in known_challenges() if c["key"].startswith("commerce")], None)
+    place = tmp_path / "Commerce"
+    (place / "raw").mkdir()
+    for source in ("purchases_train.csv", "sales_history_train.csv"):
+        data = (place / source).read_bytes()
+        (place / f"train_{source.replace('_train', '')}").write_bytes(data)
+        (place / "raw" / source).write_bytes(data)
+
+    for key in ("commerce-1", "commerce-2"):
+        names = [name for name, _ in agent_files(places_of(tmp_path)[key])]
+        assert len([name for name in names if "train" in name]) == 1
+
+
+def test_labels_by_another_name_and_other_challenges_stay_out(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "labels.csv", "more.txt"):
+        (tmp_path / name).write_text("i,p\n1,2\n")
+    (tmp_path / "x.csv").symlink_to(tmp_path / "labels.csv")
+    (tmp_path / "y.csv").symlink_to(tmp_path / "a.csv")
+    (tmp_path / "sub").mkdir()
+    for name in ("challenge.toml", "truth.csv"):
+        (tmp_path / "sub" / name).write_text("")
+    challenge = Challenge.parse({**SPEC, "labels": "labels.csv", "files": ["**/*"]})
+
+    names = [name for name, _ in agent_files(Place(challenge, tmp_path, tmp_path, True))]
+
+    assert names == ["a.csv", "b.csv", "more.txt"]

@@ -180,6 +180,8 @@ class AgentDS(Benchmark):
             text = prompt(place)
         except Broken as broken:
             raise self._row_error(where, broken) from None
+        except OSError as error:
+            raise self._row_error(where, Broken("files", one_line(str(error), 200))) from None
         return Task(ref, text, place, challenge.time_limit_s)
 
     def _row_error(self, where: str, broken: Broken) -> RowError:

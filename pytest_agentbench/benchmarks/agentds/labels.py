@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -154,10 +155,19 @@ def _candidates(place: Place, directory: Path) -> Iterator[Path]:
         if path.is_file():
             yield path
             return
+    tables = {
+        name.lower()
+        for table in (place.challenge.train, place.challenge.test)
+        for name in names_of(table)
+    }
     found = [
         path
         for path in sorted(directory.rglob("*"))
-        if path.suffix.lower() in _TABLES and path.is_file() and _fits(place.challenge, path)
+        if path.suffix.lower() in _TABLES
+        and path.is_file()
+        and "sample" not in path.name.lower()
+        and path.name.lower() not in tables
+        and _fits(place.challenge, path)
     ]
     if len(found) > 1:  # the labels may lie in domain folders, too
         domain = plain(place.challenge.domain)
@@ -231,9 +241,9 @@ def _truth(place: Place, ids: pd.DataFrame, path: Path) -> Truth:
     table = table[columns]
     keys = list(challenge.ids)
     if challenge.ranking:
-        table = table.melt(id_vars=keys, value_name="item")
-        table = table.groupby(keys, sort=False)["item"].agg(_relevant).reset_index()
-        truth = "item"
+        truth = "\0item"  # no column of the table is called so
+        table = table.melt(id_vars=keys, value_name=truth, var_name="\0place")
+        table = table.groupby(keys, sort=False)[truth].agg(_relevant).reset_index()
     else:
         truth = columns[-1]
         if table.duplicated(keys).any():
@@ -247,7 +257,12 @@ def _truth(place: Place, ids: pd.DataFrame, path: Path) -> Truth:
 
 def _relevant(items: Any) -> Any:
     """The items of one id; an id with an empty item only is one for which nothing is relevant."""
-    return frozenset(item for item in items if item.strip())
+    return frozenset(plain_item(item.strip()) for item in items if item.strip())
+
+
+def plain_item(item: str) -> str:
+    """*item* without the ``.0`` of a whole number that became a float."""
+    return re.sub(r"^(\d+)\.0+$", r"\1", item)
 
 
 def typed(place: Place, ids: pd.DataFrame, texts: pd.Series[Any]) -> Truth:
@@ -298,7 +313,11 @@ def _classes(place: Place, labels: pd.Series[Any]) -> tuple[str, ...]:
         found |= set(read_table(path, [place.challenge.target])[place.challenge.target].str.strip())
     except (Broken, ValueError):
         pass  # the train file need not have the column
-    return tuple(sorted(found - {""}))
+    found.discard("")
+    if {label.lower() for label in found} <= {"true", "false"}:
+        return ("0", "1")
+    # 1.0 is the label 1, however train file and labels write it
+    return tuple(sorted({re.sub(r"^(-?\d+)\.0+$", r"\1", label) for label in found}))
 
 
 def _all_items(place: Place) -> frozenset[str] | None:
@@ -314,7 +333,7 @@ def _all_items(place: Place) -> frozenset[str] | None:
             ) from None
         return None  # a further modality of a published challenge may be absent
     try:
-        return frozenset(read_table(path, [column])[column])
+        return frozenset(plain_item(item.strip()) for item in read_table(path, [column])[column])
     except ValueError as error:
         raise HarnessError(
             f"agentds: {place.challenge.key}: items, {file_name(name)}: {error}"

@@ -24,7 +24,7 @@ from pytest_agentbench.benchmarks.agentds.challenge import (
     published,
     read_toml,
 )
-from pytest_agentbench.text import file_name
+from pytest_agentbench.text import file_name, one_line
 
 __all__ = [
     "Place",
@@ -172,6 +172,8 @@ def _row(
             row["files_sha256"] = _fingerprint(place)
         except Broken as broken:
             row["problem"] = [broken.key, broken.reason]
+        except (OSError, ValueError) as error:  # a name that no system takes, say
+            row["problem"] = ["files", one_line(str(error), 200)]
     return row
 
 
@@ -213,8 +215,24 @@ def agent_files(place: Place, hidden: Path | None = None) -> list[tuple[str, Pat
         name = path.relative_to(place.directory).as_posix()
         if hidden is None or not path.resolve().is_relative_to(hidden):
             files[name] = place.checked(path, "files")
-    secret = {FILE, challenge.labels} if place.own else set()
-    return sorted((name, path) for name, path in files.items() if name not in secret)
+    if place.own:
+        secret = {(place.directory / name).resolve() for name in (FILE, challenge.labels) if name}
+        tables = {(place.directory / n).resolve() for n in (challenge.train, challenge.test)}
+        files = {
+            name: path
+            for name, path in files.items()
+            if path.resolve() not in secret
+            # nor other names of the tables, of which a split would rewrite but one
+            and (path.resolve() not in tables or name in (challenge.train, challenge.test))
+            and not _of_another(path, place.directory)
+        }
+    return sorted(files.items())
+
+
+def _of_another(path: Path, directory: Path) -> bool:
+    """Whether *path* belongs to a challenge below the one in *directory*."""
+    between = [parent for parent in path.parents if directory in parent.parents]
+    return any((parent / FILE).is_file() for parent in between)
 
 
 def _walk(directory: Path) -> Iterator[Path]:
@@ -230,7 +248,10 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 def _named_files(place: Place) -> Iterator[Path]:
     for pattern in place.challenge.files:
-        found = sorted(place.directory.glob(pattern))
+        try:
+            found = sorted(place.directory.glob(pattern))
+        except (OSError, ValueError, IndexError, NotImplementedError) as error:
+            raise Broken("files", f"{one_line(pattern, 60)!r} is no pattern: {error}") from None
         if not found:
             raise Broken(
                 "files", f"{pattern!r} matches nothing in {file_name(str(place.directory))}"
@@ -259,10 +280,15 @@ def _published_files(place: Place) -> Iterator[Path]:
             mine = names
         parsed = Challenge.parse(spec)
         truths.add(frozenset(parsed.predictions if not parsed.ranking else _ranked(parsed)))
+        if not parsed.ranking:
+            truths.add(frozenset([parsed.target]))
+    challenge = place.challenge
+    tables = {n.lower() for t in (challenge.train, challenge.test) for n in names_of(t)}
     for path in _walk(place.directory):
         top = path.relative_to(place.directory).parts[0].lower()
         if top in claimed:
-            if top in mine:
+            # of a train or test file in two spellings only the one that is used, which is there
+            if top in mine and top not in tables:
                 yield path
         elif _harmless(path, path.relative_to(place.directory), place.challenge, truths):
             yield path

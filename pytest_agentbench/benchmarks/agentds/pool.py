@@ -119,7 +119,7 @@ def read_pool(path: Path) -> Pool:
         at = row.get("submitted_at", "").strip()
         try:
             at = _utc(at)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise _broken(path, f"{where}, submitted_at: {at!r} is no ISO 8601 time") from None
         entries[challenge][name] = Entry(value, submissions, at)
     return Pool(entries, str(path), hashlib.sha256(data).hexdigest())

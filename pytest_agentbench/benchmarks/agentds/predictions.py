@@ -154,13 +154,20 @@ def _rankings(
 ) -> list[tuple[str, ...]]:
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
     rankings = [tuple(item.strip() for item in row) for row in rows]
-    short = [n for n, row in enumerate(rankings) if any(item.lower() in MISSING for item in row)]
+    known = truth.items
+    seen = known if known is not None else frozenset().union(*truth.values)
+
+    def missing(item: str) -> bool:
+        """Whether *item* stands for nothing; one may be called NA."""
+        return item.lower() in MISSING and item not in seen
+
+    short = [n for n, row in enumerate(rankings) if any(map(missing, row))]
     if short:
         empty = {
             name
             for n in short
             for name, item in zip(challenge.predictions, rankings[n], strict=True)
-            if item.lower() in MISSING
+            if missing(item)
         }
         names = ", ".join(name for name in challenge.predictions if name in empty)
         result.wrong(
@@ -168,8 +175,6 @@ def _rankings(
             f"{names}: nothing for {named(ids, short)}; {len(challenge.predictions)} different "
             f"{challenge.item} are wanted in each row",
         )
-    known = truth.items
-    seen = known if known is not None else frozenset().union(*truth.values)
     if _whole(seen):  # numbers may have become floats
         rankings = [tuple(_plain_item(item, seen) for item in row) for row in rankings]
     full = set(range(len(rankings))).difference(short)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +84,8 @@ def cut_from_train(place: Place, share: float, seed: int) -> Cut:
         raise HarnessError(f"{what}: the values held out {error}") from None
     hidden = {challenge.target, *challenge.predictions, challenge.item}
     shown = [name for name in tested.columns if name in train.columns and name not in hidden]
+    if challenge.ranking:
+        shown = keys  # what else stands in a row is of one of the items that are held out
     given_test = as_given[held][shown if set(keys) <= set(shown) else keys]
     if challenge.ranking:
         given_test = given_test.drop_duplicates(keys)
@@ -111,12 +115,21 @@ def _truth(challenge: Challenge, train: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _order(values: pd.Series[Any]) -> Any:
-    """Positions in the order of *values*: as numbers if all are, else as texts."""
+    """Positions in the order of *values*: numbers in them count as such, blank ones come first."""
     import numpy as np
-    import pandas as pd
 
-    numbers = pd.to_numeric(values, errors="coerce")
-    return np.argsort((values if numbers.isna().any() else numbers).to_numpy(), kind="stable")
+    keys = [_natural(value.strip()) for value in values]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=int)
+
+
+def _natural(text: str) -> tuple[Any, ...]:
+    """A key by which ``W2`` comes before ``W10``, and -1.5 before 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        parts = re.split(r"(\d+)", text)
+        return (1, *(int(p) if n % 2 else p for n, p in enumerate(parts))) if text else (-1,)
+    return (0, number) if math.isfinite(number) else (1, text)
 
 
 def _parts(
@@ -136,7 +149,8 @@ def _parts(
         first = known.iloc[-max(1, round(share * len(known)))]
         # nor may what is later stay: of a shifted target it would be the truth
         late = times.isin(set(ordered.iloc[list(ordered).index(first) :])).to_numpy()
-        return usable & late, ~late
+        # a row without a time may be as late as any
+        return usable & late, ~late & (times.str.strip() != "").to_numpy()
     keys = pd.Series(_keys(train[list(challenge.ids)]))
     rank = keys.drop_duplicates().map(
         lambda key: hashlib.sha256(f"{seed}\x1f{key}".encode("utf-8", "replace")).hexdigest()
