@@ -9,27 +9,26 @@ to read.  What it raises is the harness's trouble (verdict error), never a faile
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_agentbench.errors import ConfigError, HarnessError
+from pytest_agentbench.errors import ConfigError
+from pytest_agentbench.model import Usage
 
 __all__ = [
     "Judge",
     "JudgeRequest",
     "JudgeVerdict",
+    "Judged",
     "ReplayJudge",
-    "ask",
-    "ask_scores",
-    "load_judge",
+    "python_judge",
     "recorded",
 ]
 
 
-#: Seconds that a judge may take for one rubric.
+#: Seconds that a judge may take for one answer.
 LIMIT_S = 120.0
 
 
@@ -54,6 +53,10 @@ class JudgeRequest:
     task_id: str = ""
     agent: str = ""
     trial: int = 0
+    #: Number of the vote, from 1.
+    vote: int = 1
+    #: Makes a value of an answer with scores; raises ``HarnessError`` for one that cannot be read.
+    read: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +67,28 @@ class JudgeVerdict:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An answer with what it took, for judges that know: ``cached`` if nobody was asked for it."""
+
+    answer: JudgeVerdict | str | Mapping[str, Any]
+    usage: Usage = field(default_factory=Usage)
+    cached: bool = False
+
+
 class Judge(Protocol):
     """What ``--bench-judge=py:module:attr`` must name."""
 
-    def __call__(self, request: JudgeRequest) -> JudgeVerdict | str | Mapping[str, Any]: ...
+    def __call__(
+        self, request: JudgeRequest
+    ) -> JudgeVerdict | str | Mapping[str, Any] | Judged: ...
 
 
 class ReplayJudge:
     """``replay:FILE``: recorded answers, one JSON object a line.
 
-    ``{"task_id", "answer"}``, with ``benchmark``, ``agent``, ``trial`` and ``rubric_id`` where the
-    answer is for one of them only.  ``answer`` is a text or an object for scores, and
+    ``{"task_id", "answer"}``, with ``benchmark``, ``agent``, ``trial``, ``rubric_id`` and ``vote``
+    where the answer is for one of them only.  ``answer`` is a text or an object for scores, and
     ``{"passed", "reason"}`` for a verdict.  The last line that fits counts.
     """
 
@@ -93,7 +107,7 @@ class ReplayJudge:
 
     def __call__(self, request: JudgeRequest) -> Any:
         for line in reversed(self._answers):
-            names = ("benchmark", "task_id", "agent", "trial", "rubric_id")
+            names = ("benchmark", "task_id", "agent", "trial", "rubric_id", "vote")
             if all(line.get(name) in (None, getattr(request, name)) for name in names):
                 answer = line["answer"]
                 if request.wants == "verdict" and isinstance(answer, Mapping):
@@ -120,31 +134,20 @@ def recorded(request: JudgeRequest, answer: Any) -> bytes:
         "agent": request.agent,
         "trial": request.trial,
         "rubric_id": request.rubric_id,
+        "vote": request.vote,
         "answer": answer,
     }
     return json.dumps(line, default=str).encode("ascii") + b"\n"
 
 
-def load_judge(spec: str) -> Judge | None:
-    """The judge that ``--bench-judge`` names; ``None`` for ``off``.
+def python_judge(rest: str) -> Judge:
+    """The judge that ``py:``*rest* names: a callable, or a class of such.
 
     Raises
     ------
     ConfigError
-        *spec* is unknown, or what it names cannot be imported.
+        It cannot be imported, made or called.
     """
-    if spec == "off":
-        return None
-    kind, _, rest = spec.partition(":")
-    if kind == "replay" and rest.strip():
-        path = Path(rest).expanduser()
-        if not path.exists():
-            raise ConfigError(f"--bench-judge: {str(path)!r} is not there")
-        return ReplayJudge(path)
-    if kind != "py":
-        raise ConfigError(
-            f"--bench-judge: expected off, py:MODULE:ATTR or replay:FILE, got {spec!r}"
-        )
     from pytest_agentbench.agents.python import import_attribute
 
     judge = import_attribute("--bench-judge", rest)
@@ -153,72 +156,11 @@ def load_judge(spec: str) -> Judge | None:
             judge = judge()
         except Exception as error:
             raise ConfigError(
-                f"--bench-judge: {spec!r} cannot be made: {type(error).__name__}: {error}"
+                f"--bench-judge: {'py:' + rest!r} cannot be made: {type(error).__name__}: {error}"
             ) from error
     if not callable(judge):
         raise ConfigError(
-            f"--bench-judge: {spec!r} is of type {type(judge).__name__}, and no callable"
+            f"--bench-judge: {'py:' + rest!r} is of type {type(judge).__name__}, and no callable"
         )
     found: Judge = judge
     return found
-
-
-def ask(judge: Judge, request: JudgeRequest, timeout: float = LIMIT_S) -> JudgeVerdict:
-    """Ask *judge* for a verdict; anything but a clear one is the harness's trouble.
-
-    Raises
-    ------
-    HarnessError
-        The judge raised, returned something that is not a :class:`JudgeVerdict`, or did not
-        return in *timeout* seconds (its thread is left behind).
-    """
-    verdict = _call(judge, request, timeout)
-    if not isinstance(verdict, JudgeVerdict) or not isinstance(verdict.passed, bool):
-        raise HarnessError(
-            f"the answer to rubric {request.rubric_id!r} is no JudgeVerdict: {verdict!r:.200}"
-        )
-    return verdict
-
-
-def ask_scores(
-    judge: Judge, request: JudgeRequest, timeout: float = LIMIT_S
-) -> str | Mapping[str, Any]:
-    """Ask *judge* for scores: a text or an object, which is for the benchmark to read.
-
-    Raises
-    ------
-    HarnessError
-        As in :func:`ask`.
-    """
-    answer = _call(judge, request, timeout)
-    if not isinstance(answer, str | Mapping):
-        raise HarnessError(
-            f"the answer to rubric {request.rubric_id!r} is neither a text nor an object: "
-            f"{answer!r:.200}"
-        )
-    return answer
-
-
-def _call(judge: Judge, request: JudgeRequest, timeout: float) -> Any:
-    answer: list[Any] = []
-    trouble: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            answer.append(judge(request))
-        except BaseException as error:  # not even an exit of the judge's ends the worker
-            trouble.append(error)
-
-    thread = threading.Thread(target=work, name="agentbench-judge", daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if trouble:
-        error = trouble[0]
-        raise HarnessError(
-            f"the judge failed on rubric {request.rubric_id!r}: {type(error).__name__}: {error}"
-        ) from error
-    if not answer:
-        raise HarnessError(
-            f"the judge did not answer on rubric {request.rubric_id!r} in {timeout:g} s"
-        )
-    return answer[0]

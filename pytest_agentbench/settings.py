@@ -53,13 +53,56 @@ OPTIONS = (
     Option(
         "agent",
         "SPEC",
-        "agent under test: reference, noop, cmd:COMMAND, py:MODULE:ATTR or replay:DIR "
-        "(default: reference)",
+        "agent under test: reference, wrong, noop, openai:MODEL[@URL], cmd:COMMAND, "
+        "py:MODULE:ATTR or replay:DIR (default: reference)",
         many=True,
     ),
     Option("trials", "K", "trials per task (default: 1)"),
     Option("k", "LIST", "the k of pass@k and pass^k to report (default: 1 and the trials)"),
-    Option("judge", "SPEC", "judge: off, py:MODULE:ATTR or replay:FILE (default: off)"),
+    Option("agent-max-steps", "N", "openai agent: requests to its model per session (default: 50)"),
+    Option(
+        "agent-max-tokens", "N", "openai agent: tokens that it may write in a trial (default: any)"
+    ),
+    Option(
+        "judge",
+        "SPEC",
+        "judge: off, openai:MODEL[@URL], py:MODULE:ATTR or replay:FILE (default: off)",
+    ),
+    Option(
+        "judge-base-url",
+        "URL",
+        "server of an openai judge (default: OPENAI_BASE_URL, else OpenAI's own)",
+    ),
+    Option("judge-votes", "N", "votes per rubric, an odd number; the majority counts (default: 1)"),
+    Option(
+        "judge-concurrency",
+        "N",
+        "votes that a process asks for at a time (default: 8 of a model, 1 of any other judge)",
+    ),
+    Option(
+        "judge-cache",
+        "FILE",
+        "where a model's answers are kept, or off (default: .agentbench/judge-cache.sqlite)",
+    ),
+    Option(
+        "judge-caps",
+        "FILE,ALL",
+        "characters of a file, and of all files, that a judge of workspaces is shown "
+        "(default: 50000,160000)",
+    ),
+    Option(
+        "judge-compat",
+        "HOW",
+        "own, or upstream: a judge of workspaces is shown everything (default: own)",
+    ),
+    Option(
+        "judge-min-agreement",
+        "X",
+        "share of verdicts on the agents reference and wrong that a judge must get right; below "
+        "it the run is red",
+    ),
+    Option("prices", "FILE", "JSON or TOML file with what models cost, for costs and budgets"),
+    Option("max-cost", "USD", "begin no more trials when models have cost that much"),
     Option("pass-score", "X", "score in [0, 1] from which a trial passes (default: per benchmark)"),
     Option("out", "DIR", "run directory (default: .agentbench/RUN_ID below the rootdir)"),
     Option("artifacts", "WHICH", "evidence to keep: failed, all or none (default: failed)"),
@@ -98,13 +141,17 @@ OPTIONS = (
 CHOICES = {
     "agentds-ties": ("min", "average", "max"),
     "artifacts": ("failed", "all", "none"),
+    "judge-compat": ("own", "upstream"),
     "missing": ("skip", "run", "fail"),
     "sandbox": ("auto", "strict", "off"),
 }
 
 
 #: Options whose values in the ini file are relative to it.
-_PATHS = ("data", "out", "agentds-labels", "agentds-pool")
+_PATHS = ("data", "out", "agentds-labels", "agentds-pool", "judge-cache", "prices")
+_NOT_EMPTY = (*_PATHS, "agent", "judge", "judge-base-url")
+#: Those of the paths that need not be there yet.
+_NEW = ("out", "judge-cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +165,17 @@ class Settings:
     trials: int = 1
     ks: tuple[int, ...] = ()
     judge: str = "off"
+    judge_base_url: str | None = None
+    judge_votes: int = 1
+    judge_concurrency: int | None = None
+    judge_cache: str | None = None
+    judge_caps: tuple[int, int] = (50_000, 160_000)
+    judge_compat: str = "own"
+    judge_min_agreement: float | None = None
+    agent_max_steps: int = 50
+    agent_max_tokens: int | None = None
+    prices: str | None = None
+    max_cost: float | None = None
     pass_score: float | None = None
     out: str | None = None
     artifacts: str = "failed"
@@ -141,6 +199,11 @@ class Settings:
             if not name:
                 general = source
         return general
+
+    @property
+    def caps(self) -> tuple[int, int] | None:
+        """Characters of a file, and of all, that a judge is shown; ``None`` for everything."""
+        return None if self.judge_compat == "upstream" else self.judge_caps
 
     def report_ks(self, trials: int) -> tuple[int, ...]:
         """The k to report: as asked for, else 1 and the number of trials."""
@@ -183,7 +246,10 @@ class Settings:
                 value = ini(opt.dest)
                 texts = list(value) if opt.many else [value]
                 if base is not None and opt.name in _PATHS:
-                    texts = [_rebased(text, base, new=opt.name == "out") for text in texts]
+                    texts = [
+                        _rebased(text, base, new=opt.name in _NEW and text != "off")
+                        for text in texts
+                    ]
                 raw[opt.name] = _Value(opt.dest, texts)
         return cls(**_parse(raw))
 
@@ -253,7 +319,7 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
     for name, value in raw.items():
         if name == "":
             out["benchmarks"] = _benchmarks(value)
-        elif name in (*_PATHS, "agent") and not all(t.strip() for t in value.texts):
+        elif name in _NOT_EMPTY and not all(t.strip() for t in value.texts):
             raise ConfigError(f"{value.where}: expected a value, got nothing")
         elif name == "data":
             out["data"] = tuple(_named(text) for text in value.texts)
@@ -266,11 +332,23 @@ def _parse(raw: Mapping[str, _Value]) -> dict[str, Any]:
             out["ks"] = _ks(value)
         elif name == "judge":
             out["judge"] = value.last
+        elif name == "judge-votes":
+            out["judge_votes"] = value.integer(1)
+            if out["judge_votes"] % 2 == 0:
+                raise value.bad("an odd number")
+        elif name == "judge-caps":
+            out["judge_caps"] = _caps(value)
+        elif name in ("agent-max-steps", "agent-max-tokens", "judge-concurrency"):
+            out[name.replace("-", "_")] = value.integer(1)
+        elif name == "judge-min-agreement":
+            out["judge_min_agreement"] = value.number(0, 1)
+        elif name == "max-cost":
+            out["max_cost"] = value.number(0, 1e9)
         elif name == "pass-score":
             out["pass_score"] = value.number(0, 1e12)
         elif name == "out":
             out["out"] = value.last
-        elif name in ("agentds-labels", "agentds-pool"):
+        elif name in ("agentds-labels", "agentds-pool", "judge-base-url", "judge-cache", "prices"):
             out[name.replace("-", "_")] = value.last
         elif name == "agentds-max-mb":
             out["agentds_max_mb"] = value.number(0.001, 100_000)
@@ -311,6 +389,16 @@ def _ks(value: _Value) -> tuple[int, ...]:
     if not ks or ks[0] < 1:
         raise value.bad("whole numbers of at least 1, separated by commas")
     return ks
+
+
+def _caps(value: _Value) -> tuple[int, int]:
+    try:
+        one, both = map(int, value.last.split(","))
+    except ValueError:
+        one = both = 0
+    if one < 1 or both < 1:
+        raise value.bad("two whole numbers of at least 1, separated by a comma")
+    return one, both
 
 
 def _library(value: _Value, text: str) -> tuple[str, str]:
