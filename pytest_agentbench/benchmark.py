@@ -21,12 +21,23 @@ from pytest_agentbench.text import one_line
 if TYPE_CHECKING:
     from pytest_agentbench.browser import BrowserEngine
     from pytest_agentbench.datasets import Dataset
-    from pytest_agentbench.judge import Judge
+    from pytest_agentbench.panel import Panel, Pending
     from pytest_agentbench.settings import Settings
     from pytest_agentbench.summary import SuiteSummary
     from pytest_agentbench.transcripts import Transcript
 
-__all__ = ["Benchmark", "Cells", "Tools"]
+__all__ = ["Benchmark", "Cells", "Judging", "Tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """A grade for which the judge has been asked.
+
+    ``finish()`` makes it, from the votes of *pending*; until they are there, other trials run.
+    """
+
+    pending: tuple[Pending, ...]
+    finish: Callable[[], Grade]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +48,15 @@ class Tools:
     """
 
     browser: Callable[[], BrowserEngine]
-    judge: Judge | None
+    judge: Panel | None
     timeout_scale: float
     #: Whether evidence of a failed, or of any, trial is wanted.
     evidence: str
     sandbox: Sandbox = field(default_factory=Sandbox)
     #: ``--bench-pass-score``, for graders that decide themselves; ``None`` where it is not given.
     pass_score: float | None = None
+    #: Characters of a file, and of all files of a workspace, that a judge is shown; ``None``: all.
+    judge_caps: tuple[int, int] | None = (50_000, 160_000)
 
 
 class Benchmark(ABC):
@@ -162,13 +175,21 @@ class Benchmark(ABC):
         """
         raise LookupError(f"{self.name} has no reference solutions")
 
+    def wrong(self, task: Task, place: Callable[[], Path]) -> Transcript | None:
+        """The transcript of an answer that a judge must not let pass; ``None`` if there is none.
+
+        It runs as the agent ``wrong``, to see whether a judge can be believed.
+        """
+        return None
+
     def app(self, transcript: Transcript) -> str | None:
         """The HTML page that the agent made, for the fixture ``bench_page``; none by default."""
         return None
 
     @abstractmethod
-    def grade(self, attempt: Attempt, tools: Tools) -> Grade:
-        """Grade one trial.
+    def grade(self, attempt: Attempt, tools: Tools) -> Grade | Judging:
+        """Grade one trial.  With a judge, ask it (``tools.judge.ask``) and return a
+        :class:`Judging`.
 
         Whatever is wrong with what the agent did is a failed check; an exception of any kind is
         the harness's trouble and becomes the verdict error.

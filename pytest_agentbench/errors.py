@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = [
     "AgentBenchError",
     "BrowserUnavailable",
+    "BudgetSpent",
     "ConfigError",
     "DataError",
     "GradeFailed",
@@ -63,3 +64,7 @@ class RowError(HarnessError):
 
 class SkipTrial(AgentBenchError):
     """A declared prerequisite is absent (verdict ``skip``)."""
+
+
+class BudgetSpent(SkipTrial):
+    """There is no money left for the trial (verdict ``skip``; gates are inconclusive)."""

@@ -67,7 +67,8 @@ def bench_judge(pytestconfig: pytest.Config) -> Judge | None:
     from pytest_agentbench.session.state import bench_run, usage_error
 
     with usage_error():
-        return bench_run(pytestconfig).resources.judge
+        panel = bench_run(pytestconfig).resources.panel
+        return None if panel is None else panel.judge
 
 
 @pytest.fixture

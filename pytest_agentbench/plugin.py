@@ -109,6 +109,14 @@ def pytest_make_collect_report(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Note what follows, which may be begun while a judge thinks."""
+    live = _live()
+    if live is not None:
+        live.ahead_of(item.config).following = nextitem
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
@@ -170,8 +178,7 @@ class _Switch:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.reporter is not None:
             self.reporter.finish()
-            if self.reporter.trouble and exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            session.exitstatus = self.reporter.exit_status(exitstatus, session.testsfailed)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.reporter is not None:

@@ -6,21 +6,18 @@ of its run; every exception is the harness's.
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pytest_agentbench.agents import Agent, Call
-from pytest_agentbench.benchmark import Benchmark, Tools
-from pytest_agentbench.browser import BrowserEngine
+from pytest_agentbench.benchmark import Benchmark, Judging, Tools
 from pytest_agentbench.datasets import Row
-from pytest_agentbench.errors import AgentBenchError, RowError, SkipTrial
-from pytest_agentbench.judge import Judge, load_judge
+from pytest_agentbench.errors import AgentBenchError, BudgetSpent, RowError, SkipTrial
+from pytest_agentbench.evidence import Evidence, changed_files
 from pytest_agentbench.model import (
     AgentRun,
     AgentTask,
@@ -32,60 +29,47 @@ from pytest_agentbench.model import (
     Usage,
     Verdict,
 )
-from pytest_agentbench.sandbox import Sandbox
+from pytest_agentbench.panel import judge_details
+from pytest_agentbench.resources import Resources
 from pytest_agentbench.settings import Settings
-from pytest_agentbench.text import clean, file_name, one_line, score_text
+from pytest_agentbench.text import clean, score_text
 from pytest_agentbench.transcripts import Transcript
-from pytest_agentbench.workspace import GONE, Diff, Workspace, keep
+from pytest_agentbench.workspace import Diff, Workspace
 
-__all__ = ["Resources", "Trial", "failure_text"]
-
-#: Evidence of passed trials, too: what grading again needs.
-REPLAYED = ("app.html", "judge.jsonl")
-#: More file names than this of a kind are counted in a record, and not listed.
-MAX_NAMES = 200
-
-
-class Resources:
-    """What trials of one process share: the browser and the judge, made when first needed."""
-
-    def __init__(self, settings: Settings, base: Path | None = None) -> None:
-        self._settings = settings
-        #: Where workspaces are made; ``None`` for the directory of temporary files.
-        self.base = base
-        #: Gives further arguments for starting the browser; asked when it is started.
-        self.launch: Callable[[], Mapping[str, Any]] = dict
-        self.sandbox = Sandbox(settings.sandbox, base)
-        self._engine: BrowserEngine | None = None
-        self._judge: list[Judge | None] = []
-
-    def browser(self) -> BrowserEngine:
-        """This process's browser engine."""
-        if self._engine is None:
-            libraries = {
-                host: Path(file).read_text(encoding="utf-8", errors="replace")
-                for host, file in self._settings.libraries
-            }
-            self._engine = BrowserEngine(libraries, self.launch())
-        return self._engine
-
-    @property
-    def judge(self) -> Judge | None:
-        """The judge, or ``None`` when it is off."""
-        if not self._judge:
-            self._judge.append(load_judge(self._settings.judge))
-        return self._judge[0]
-
-    def close(self) -> None:
-        """End the browser and the grading server if there are."""
-        self.sandbox.close()
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+__all__ = ["Trial"]
 
 
 class _NotRun(Exception):
     """The agent was not run, which is to count as a failure."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far a trial has come."""
+
+    agent: Agent
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    begun: float = field(default_factory=time.perf_counter)
+    stage: str = "the row"
+    run: AgentRun | None = None
+    judging: Judging | None = None
+    grade: Grade | None = None
+    verdict: Verdict = "error"
+    reason: str = ""
+    usage: Usage = field(default_factory=Usage)
+    #: Whether it was not run for want of money.
+    unpaid: bool = False
+    #: Seconds that the trial itself took so far; of them the agent's and the grader's.
+    seconds: float = 0.0
+    clock: dict[str, float] = field(default_factory=dict)
+
+    def timed(self, name: str, step: Callable[[], Any]) -> Any:
+        """*step()*, with its time booked under *name*."""
+        begin = time.perf_counter()
+        try:
+            return step()
+        finally:
+            self.clock[name] = self.clock.get(name, 0.0) + time.perf_counter() - begin
 
 
 @dataclass(slots=True)
@@ -110,7 +94,7 @@ class Trial:
     _diff: Diff | None = None
     _task: Task | None = None
     _agent_task: AgentTask | None = None
-    _clock: dict[str, float] = field(default_factory=dict)
+    _course: _Course | None = None
     _finished_at: str = ""
 
     @property
@@ -152,68 +136,142 @@ class Trial:
 
     def run(self, agent: Agent) -> TrialRecord:
         """Run *agent* and grade it.  Never raises but for interrupts: every outcome is a record."""
-        started, begin = datetime.now(UTC), time.perf_counter()
-        run: AgentRun | None = None
-        grade: Grade | None = None
-        verdict: Verdict
-        usage = Usage()
-        stage = "the row"
-        try:
-            _ = self.task
-            self._check_judge()
-            stage = "what grading needs"
-            self.benchmark.check_gradable(self.task)
-            stage = "the task's prerequisites"
-            self._check_absent(agent)
-            stage = "preparing the workspace"
-            self._prepare()
-            stage = "the agent's adapter"
-            run = self._timed("agent", lambda: self._run_agent(agent))
-            self.transcript = run.transcript
-            self._finished_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-            if self._workspace is not None:
-                stage = "the workspace"
-                self._workspace.settle()
-                self._diff = self._workspace.diff()
-            stage = "the transcript"
-            usage = run.transcript.usage()
-            stage = "the grader"
-            grade = self._timed("grade", lambda: self._grade(run, agent))
-            verdict, reason = self._decide(run, grade)
-        except SkipTrial as skip:
-            verdict, reason = "skip", str(skip)
-        except _NotRun as absent:
-            verdict, reason, grade = "fail", f"not run: {absent}", Grade((), 0.0)
-        except AgentBenchError as error:
-            verdict, reason = "error", str(error)
-        except Exception as error:
-            verdict, reason = "error", f"{stage}: {type(error).__name__}: {error}"
+        self.begin(agent)
+        return self.finish()
+
+    def begin(self, agent: Agent) -> None:
+        """Run *agent* and grade it as far as that goes without the judge, who is asked."""
+        self._course = course = _Course(agent)
+        self._guarded(course, self._begin)
+        course.seconds = time.perf_counter() - course.begun
+
+    @property
+    def waiting(self) -> bool:
+        """Whether :meth:`finish` would have to wait for the judge."""
+        judging = None if self._course is None else self._course.judging
+        return judging is not None and not all(question.done for question in judging.pending)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the judge, at most *seconds*."""
+        if self._course is not None and self._course.judging is not None:
+            for question in self._course.judging.pending:
+                question.wait(seconds)
+
+    def finish(self) -> TrialRecord:
+        """The record, when the judge has answered."""
+        course = self._course
+        assert course is not None, "begin() comes first"
+        resumed = time.perf_counter()
+        if course.judging is not None:
+            self._guarded(course, self._collect)
+        seconds = course.seconds + time.perf_counter() - resumed
+        grade, verdict = course.grade, course.verdict
+        judged = course.judging.pending if course.judging is not None else ()
         record = TrialRecord(
             benchmark=self.benchmark.name,
             task_id=self.ref.id or self.ref.slug,
             trial=self.number,
-            agent=agent.name,
+            agent=course.agent.name,
             verdict=verdict,
             score=grade.score if grade is not None and verdict in ("pass", "fail") else None,
             checks=grade.checks if grade is not None else (),
-            reason=clean(reason),
+            reason=clean(course.reason),
             tags=self.ref.tags,
-            started_at=started.isoformat(timespec="milliseconds"),
-            agent_s=round(self._clock.get("agent", 0.0), 4),
-            grade_s=round(self._clock.get("grade", 0.0), 4),
-            duration_s=round(time.perf_counter() - begin, 4),
+            started_at=course.started.isoformat(timespec="milliseconds"),
+            agent_s=round(course.clock.get("agent", 0.0), 4),
+            grade_s=round(course.clock.get("grade", 0.0), 4),
+            duration_s=round(seconds, 4),
             row_sha256=self.ref.row_sha256,
-            usage=usage,
+            usage=course.usage,
             details={
                 "slug": self.ref.slug,
                 "groups": dict(self.ref.groups),
-                **self._changes(),
+                **changed_files(self._diff),
                 **(grade.details if grade is not None else {}),
+                **({"judge": judge_details(judged)} if judged else {}),
+                **self._calibration(course.agent),
+                **({"budget_spent": True} if course.unpaid else {}),
             },
         )
-        record = self._keep(record, run, grade)
+        if self.directory is not None and self.settings.artifacts != "none":
+            evidence = Evidence(
+                run=course.run,
+                grade=grade,
+                task=self.agent_task if self._task is not None else None,
+                workspace=self._workspace,
+                diff=self._diff,
+            )
+            every = self.settings.artifacts == "all"
+            record, self.text = evidence.keep(record, self.directory, every=every)
         self.text = self.text or record.to_text()
         return record
+
+    def _guarded(self, course: _Course, step: Callable[[_Course], None]) -> None:
+        """Take *step*, and tell fail from error in what it raises."""
+        try:
+            step(course)
+        except SkipTrial as skip:
+            course.verdict, course.reason = "skip", str(skip)
+            course.unpaid = isinstance(skip, BudgetSpent)
+        except _NotRun as absent:
+            course.verdict, course.reason = "fail", f"not run: {absent}"
+            course.grade = Grade((), 0.0)
+        except AgentBenchError as error:
+            course.verdict, course.reason = "error", str(error)
+        except Exception as error:
+            told = f"{course.stage}: {type(error).__name__}: {error}"
+            course.verdict, course.reason = "error", told
+
+    def _begin(self, course: _Course) -> None:
+        agent = course.agent
+        _ = self.task
+        self._check_budget()
+        self._check_judge()
+        course.stage = "what grading needs"
+        self.benchmark.check_gradable(self.task)
+        course.stage = "the task's prerequisites"
+        self._check_absent(agent)
+        course.stage = "preparing the workspace"
+        self._prepare()
+        course.stage = "the agent's adapter"
+        course.run = run = course.timed("agent", lambda: self._run_agent(agent))
+        self.transcript = run.transcript
+        self._finished_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if self._workspace is not None:
+            course.stage = "the workspace"
+            self._workspace.settle()
+            self._diff = self._workspace.diff()
+        course.stage = "the transcript"
+        course.usage = run.transcript.usage()
+        if agent.live and not agent.books:
+            self.resources.budget.add(course.usage.cost_usd)
+        course.stage = "the grader"
+        found = course.timed("grade", lambda: self._grade(run, agent))
+        if isinstance(found, Judging):
+            course.judging = found
+        else:
+            self._decided(course, found)
+
+    def _collect(self, course: _Course) -> None:
+        judging = course.judging
+        assert judging is not None
+        self._decided(course, course.timed("grade", judging.finish))
+
+    def _decided(self, course: _Course, grade: Grade) -> None:
+        assert course.run is not None
+        course.grade = grade
+        course.verdict, course.reason = self._decide(course.run, grade)
+
+    def _calibration(self, agent: Agent) -> dict[str, Any]:
+        if agent.calibrates is None:
+            return {}
+        return {"calibration": "right" if agent.calibrates else "wrong"}
+
+    def cancel(self) -> None:
+        """Give up what the judge has not begun to answer."""
+        if self._course is not None and self._course.judging is not None:
+            for question in self._course.judging.pending:
+                question.cancel()
 
     def close(self) -> None:
         """Remove the workspace."""
@@ -223,21 +281,20 @@ class Trial:
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def _timed(self, name: str, step: Callable[[], Any]) -> Any:
-        begin = time.perf_counter()
-        try:
-            return step()
-        finally:
-            self._clock[name] = time.perf_counter() - begin
-
     def _prepare(self) -> None:
         """Make the workspace if it has files: broken ones are told before the agent runs."""
         if type(self.benchmark).prepare is not Benchmark.prepare:
             _ = self.workspace
 
+    def _check_budget(self) -> None:
+        """Begin nothing that there is no money for."""
+        spent = self.resources.budget.reached
+        if spent is not None:
+            raise BudgetSpent(spent)
+
     def _check_judge(self) -> None:
         """Skip what only a judge could grade before the agent has its time."""
-        if self.resources.judge is None and self.benchmark.needs_judge(self.task):
+        if self.resources.panel is None and self.benchmark.needs_judge(self.task):
             raise SkipTrial("the judge is off, and nothing else grades this task")
 
     def _check_absent(self, agent: Agent) -> None:
@@ -257,13 +314,17 @@ class Trial:
                 time_limit_s=self.agent_task.time_limit_s,
                 solution=lambda: self.benchmark.reference(task, self._place),
                 place=lambda: self.workspace,
+                wrong=lambda: self.benchmark.wrong(task, self._place),
+                withheld=self.resources.withheld,
+                sandbox=self.resources.sandbox,
+                spend=self.resources.budget.add,
             )
         )
 
     def _place(self) -> Path:
         return self.workspace.path
 
-    def _grade(self, run: AgentRun, agent: Agent) -> Grade:
+    def _grade(self, run: AgentRun, agent: Agent) -> Grade | Judging:
         diff = self._diff or Diff()
         attempt = Attempt(
             task=self.task,
@@ -276,11 +337,12 @@ class Trial:
         )
         tools = Tools(
             browser=self.resources.browser,
-            judge=self.resources.judge,
+            judge=self.resources.panel,
             sandbox=self.resources.sandbox,
             timeout_scale=self.settings.timeout_scale,
             evidence=self.settings.artifacts if self.directory is not None else "none",
             pass_score=self.settings.pass_score,
+            judge_caps=self.settings.caps,
         )
         return self.benchmark.grade(attempt, tools)
 
@@ -310,105 +372,3 @@ class Trial:
             return "fail", f"score {score_text(grade.score or 0.0)} is below {least:g}"
         more = f" (+{len(failed) - 1} more)" if len(failed) > 1 else ""
         return "fail", f"{told[0].name}: {told[0].message}{more}"
-
-    # -- evidence -------------------------------------------------------------------------------
-
-    def _changes(self) -> dict[str, Any]:
-        """Names of the files that the agent created, changed and deleted, for the record."""
-        diff = self._diff
-        if diff is None or not (diff.created or diff.changed or diff.deleted):
-            return {}
-        names = {"created": diff.created, "changed": diff.changed, "deleted": diff.deleted}
-        found: dict[str, Any] = {
-            kind: [file_name(name) for name in names[kind][:MAX_NAMES]] for kind in names
-        }
-        left_out = sum(max(0, len(names[kind]) - MAX_NAMES) for kind in names)
-        return {"workspace": {**found, **({"more": left_out} if left_out else {})}}
-
-    def _keep(self, record: TrialRecord, run: AgentRun | None, grade: Grade | None) -> TrialRecord:
-        wanted = self.settings.artifacts
-        if self.directory is None or wanted == "none":
-            return record
-        try:
-            files: dict[str, bytes] = {}
-            if run is not None:
-                files["transcript.jsonl"] = run.transcript.to_jsonl().encode("ascii")
-                answer = run.transcript.final_text()
-                if answer:
-                    files["response.txt"] = answer.encode("utf-8", "backslashreplace")
-                if run.log:
-                    files["agent.log"] = run.log.encode("utf-8", "backslashreplace")
-            for name, data in (grade.files if grade is not None else {}).items():
-                if wanted == "all" or not record.passed or name in REPLAYED:
-                    files[name] = data
-            if self._task is not None:
-                files["task.json"] = json.dumps(self.agent_task.to_json()).encode("ascii")
-            if self._workspace is not None and self._diff:
-                left_out = keep(self._workspace.path, self._diff, self.directory / "workspace")
-                gone = [*self._diff.deleted, *self._diff.removed]
-                if gone:
-                    files[GONE] = json.dumps(gone).encode("ascii")
-                if left_out:
-                    names = [file_name(name) for name in left_out[:MAX_NAMES]]
-                    workspace = {**record.details.get("workspace", {}), "not_kept": names}
-                    record = record.replace(details={**record.details, "workspace": workspace})
-            details = {**record.details, "files": [*files], "directory": str(self.directory)}
-            record = record.replace(details=details)
-            self.text = record.to_text()
-            files["record.json"] = self.text.encode("ascii")
-            write_files(os.fspath(self.directory), files)
-        except Exception as error:
-            # the verdict is known all the same
-            lost = f"could not be written to {self.directory}: {error}"
-            record = record.replace(details={**record.details, "files": [], "evidence": lost})
-            self.text = record.to_text()
-        return record
-
-
-def write_files(directory: str, files: Mapping[str, bytes]) -> None:
-    """Write *files* into *directory*, which is made if need be.
-
-    With plain system calls: this is done for every trial, and is most of what a trial costs.
-    """
-    for path in (os.path.dirname(directory), directory):
-        try:
-            os.mkdir(path)
-        except FileNotFoundError:
-            os.makedirs(path, exist_ok=True)
-        except FileExistsError:
-            pass
-    for name, data in files.items():
-        if "/" in name:
-            if ".." in name.split("/") or name.startswith("/"):
-                raise ValueError(f"the evidence {name!r} would leave the trial's directory")
-            os.makedirs(os.path.dirname(f"{directory}/{name}"), exist_ok=True)
-        fd = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(fd, left) :]
-        finally:
-            os.close(fd)
-
-
-def failure_text(record: TrialRecord) -> str:
-    """What a failed trial prints: the checks that failed first, then where the evidence is."""
-    failed = [check for check in record.checks if check.passed is False]
-    scored = [check for check in record.checks if check.passed is not None]
-    lines = [
-        f"{record.benchmark}::{record.task_id} trial {record.trial}, agent {record.agent}: "
-        + (f"{len(failed)} of {len(scored)} checks failed" if failed else record.reason)
-    ]
-    if failed and not record.reason.startswith(failed[0].name):
-        lines.append(f"  {record.reason}")
-    lines += [f"  {c.name} [{c.tier}]: {one_line(c.message, 400)}" for c in failed]
-    if "evidence" in record.details:
-        lines.append(f"  evidence: {record.details['evidence']}")
-    elif record.details.get("directory"):
-        shown = [
-            n
-            for n in ("screenshot.png", "page.json", "transcript.jsonl", "agent.log")
-            if n in record.details.get("files", ())
-        ]
-        lines.append(f"  evidence: {record.details['directory']} ({', '.join(shown)})")
-    return clean("\n".join(lines))  # ids and names are anybody's

@@ -11,6 +11,7 @@ import pytest
 from pytest_agentbench.errors import AgentBenchError, ConfigError, GradeFailed
 from pytest_agentbench.model import TaskRef
 from pytest_agentbench.plan import check_references, trial_name
+from pytest_agentbench.session.ahead import Ahead
 from pytest_agentbench.session.handover import end_with_parent, remember
 from pytest_agentbench.session.own_tests import (
     expected,
@@ -19,7 +20,7 @@ from pytest_agentbench.session.own_tests import (
     share_own_tests,
 )
 from pytest_agentbench.session.state import TRIAL, BenchRun, bench_run, existing_run, usage_error
-from pytest_agentbench.session.trial import Bench, bench_of, told
+from pytest_agentbench.session.trial import Bench, bench_ahead, bench_of, told
 from pytest_agentbench.text import did_you_mean
 from pytest_agentbench.workspace import remove_tree
 
@@ -28,6 +29,7 @@ __all__ = [
     "Suite",
     "TrialItem",
     "activate",
+    "ahead_of",
     "check_default_agent",
     "close",
     "collect_suites",
@@ -37,11 +39,22 @@ __all__ = [
 ]
 
 
+_AHEAD: pytest.StashKey[Ahead] = pytest.StashKey()
+
+
+def ahead_of(config: pytest.Config) -> Ahead:
+    """What this process has begun ahead."""
+    return config.stash.setdefault(_AHEAD, Ahead())
+
+
 def close(config: pytest.Config) -> None:
     """End the browser; in the controller, remove what was shared with the workers."""
     run = existing_run(config)
     if run is not None:
+        ahead_of(config).close()
         run.resources.close()
+        for agent in run.agents.values():
+            agent.close()
         if not hasattr(config, "workerinput"):
             for shared in filter(None, (run.plan.spool, run.resources.base)):
                 remove_tree(shared)  # what a worker that died had no time to remove is in there
@@ -58,9 +71,7 @@ def activate(config: pytest.Config) -> None:
             loaded = run.load(name)
             if run.settings.agent_given:
                 check_references(loaded, names)
-        from pytest_agentbench.judge import load_judge
-
-        load_judge(run.settings.judge)
+        _ = run.resources.panel
         if not hasattr(config, "workerinput") and not config.option.collectonly:
             run.check_sandbox(run.settings.benchmarks)
     _take_selectors(run)
@@ -185,7 +196,12 @@ class TrialItem(pytest.Function):
         super().setup()
         option = self.config.option
         if not (getattr(option, "setuponly", False) or getattr(option, "setupplan", False)):
-            bench_of(self, self._request).run()
+            ahead = ahead_of(self.config)
+            self.bench = ahead.take(self)
+            bench = bench_of(self, self._request)
+            bench.begin()
+            ahead.meanwhile(self, bench, lambda other: bench_ahead(other, self._request))
+            bench.run()
 
     def runtest(self) -> None:
         __tracebackhide__ = True

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from pytest_agentbench.agents import Agent, resolve
+from pytest_agentbench.agents.openai import OpenAIAgent
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.plan import Loaded, Plan, TrialId
 from pytest_agentbench.registry import Registry
+from pytest_agentbench.resources import Resources
 from pytest_agentbench.runlog import trial_directory
-from pytest_agentbench.runner import Resources, Trial
+from pytest_agentbench.runner import Trial
 from pytest_agentbench.sandbox import Isolation
 from pytest_agentbench.session.handover import worker_input
 from pytest_agentbench.settings import Settings
@@ -77,6 +79,8 @@ class BenchRun:
         for spec in self.settings.agents:
             given = self.config.hook.pytest_agentbench_agent(config=self.config, spec=spec)
             agent = resolve(spec if given is None else given)
+            if isinstance(agent, OpenAIAgent):
+                agent.configure(self.settings)
             base, number = agent.name, 2
             while agent.name in self.agents:
                 agent.name, number = f"{base}{number}", number + 1
@@ -168,7 +172,12 @@ def _make_run(config: pytest.Config) -> BenchRun:
         config=config,
         settings=settings,
         plan=Plan(settings, registry.get, Path(shared["spool"]) if several else None),
-        resources=Resources(settings, Path(shared["work"]) if several else None),
+        resources=Resources(
+            settings,
+            Path(shared["work"]) if several else None,
+            config.rootpath,
+            Path(shared["work"]) / "spent" if several else None,
+        ),
         run_id=shared["run_id"],
         out=Path(shared["out"] or out),
         select=tuple(shared["select"]),

@@ -9,14 +9,14 @@ import pytest
 
 from pytest_agentbench.agents import Agent, resolve
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
+from pytest_agentbench.evidence import failure_text
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.plan import TrialId
-from pytest_agentbench.runner import failure_text
 from pytest_agentbench.session.own_tests import is_own, own_test
 from pytest_agentbench.session.state import RECORD, TRIAL, BenchRun, bench_run
 from pytest_agentbench.text import one_line
 
-__all__ = ["Bench", "bench_of", "launch_options", "told"]
+__all__ = ["Bench", "bench_ahead", "bench_of", "launch_options", "told"]
 
 
 class Bench:
@@ -33,6 +33,7 @@ class Bench:
         self.trial = trial.trial
         #: The record, once the trial has run.
         self.record: TrialRecord | None = None
+        self._begun = False
 
     @property
     def task(self) -> Any:
@@ -64,7 +65,8 @@ class Bench:
         """
         __tracebackhide__ = True
         if self.record is None:
-            self.record = self._machine.run(self.agent)
+            self.begin()
+            self.record = self._machine.finish()
             first = RECORD not in self._item.stash
             self._item.stash[RECORD] = (self.record, self._machine.text)
             if first:
@@ -74,6 +76,21 @@ class Bench:
         if self.record.verdict == "error":
             raise TrialError(self.record.reason)
         return self.record
+
+    def begin(self) -> None:
+        """Run the agent and the graders, and ask the judge (once)."""
+        if not self._begun:
+            self._begun = True
+            self._machine.begin(self.agent)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the judge has been asked and has not answered."""
+        return self._machine.waiting
+
+    def cancel(self) -> None:
+        """Give up what the judge has not begun to answer."""
+        self._machine.cancel()
 
     def check(self) -> None:
         """Raise :class:`~pytest_agentbench.GradeFailed` unless the trial passes."""
@@ -124,17 +141,33 @@ def bench_of(item: pytest.Item, request: pytest.FixtureRequest) -> Bench:
     bench: Bench | None = getattr(item, "bench", None)
     if bench is None:
         run = bench_run(item.config)
-        given = request.getfixturevalue("bench_agent")
-        trial = item.stash[TRIAL]
-        run.load_agents()
-        agent = run.agents[trial.agent]
-        if not run.settings.agent_given and given is not next(iter(run.agents.values())):
-            agent = resolve(given)
         run.resources.launch = lambda: launch_options(request)
-        bench = Bench(item, run, trial, agent)
+        bench = Bench(item, run, item.stash[TRIAL], _agent(item, request))
         if not is_own(item):
             item.bench = bench  # type: ignore[attr-defined]
     return bench
+
+
+def bench_ahead(item: pytest.Item, request: pytest.FixtureRequest) -> Bench | None:
+    """The trial of *item* before its turn, with the *request* of the item whose turn it is.
+
+    ``None`` where the agent may be another one when its turn comes, or lives in this process.
+    """
+    agent_scope = request._get_active_fixturedef("bench_agent").scope
+    if TRIAL not in item.stash or is_own(item) or agent_scope != "session":
+        return None
+    agent = _agent(item, request)
+    return Bench(item, bench_run(item.config), item.stash[TRIAL], agent) if agent.apart else None
+
+
+def _agent(item: pytest.Item, request: pytest.FixtureRequest) -> Agent:
+    """The agent of *item*: an option's, or what the fixture ``bench_agent`` gives."""
+    run = bench_run(item.config)
+    given = request.getfixturevalue("bench_agent")
+    run.load_agents()
+    if run.settings.agent_given or given is next(iter(run.agents.values())):
+        return run.agents[item.stash[TRIAL].agent]
+    return resolve(given)
 
 
 def launch_options(request: pytest.FixtureRequest) -> dict[str, Any]:
