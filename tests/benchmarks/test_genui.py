@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from pytest_agentbench import microapp
-from pytest_agentbench.benchmark import Tools
+from pytest_agentbench.benchmark import Judging, Tools
 from pytest_agentbench.benchmarks.genui import TOOL, GenUI, app_html
 from pytest_agentbench.browser import BrowserEngine
 from pytest_agentbench.datasets import Dataset, load
-from pytest_agentbench.errors import HarnessError, RowError
+from pytest_agentbench.errors import RowError
 from pytest_agentbench.judge import JudgeRequest, JudgeVerdict
 from pytest_agentbench.model import Attempt, Grade, Task, TaskRef
+from pytest_agentbench.panel import Panel
 from pytest_agentbench.transcripts import (
     ToolCall,
     Transcript,
@@ -59,13 +60,15 @@ def nowhere() -> Path:
 
 
 def grade(task: Task, transcript: Transcript, engine: BrowserEngine, **changes: Any) -> Grade:
+    judge = changes.pop("judge", None)
     tools = Tools(
         browser=lambda: engine,
-        judge=changes.pop("judge", None),
+        judge=None if judge is None else Panel(judge),
         timeout_scale=changes.pop("scale", 1.0),
         evidence=changes.pop("evidence", "none"),
     )
-    return GENUI.grade(Attempt(task, 1, transcript, nowhere), tools)
+    found = GENUI.grade(Attempt(task, 1, transcript, nowhere), tools)
+    return found.finish() if isinstance(found, Judging) else found
 
 
 def failed(found: Grade) -> list[str]:
@@ -1196,8 +1199,11 @@ def test_an_unclear_judge_is_the_harness_trouble(
 ) -> None:
     task = parse(bundled_rows["plain_reg_01"])
 
-    with pytest.raises(HarnessError, match="no JudgeVerdict"):
-        grade(task, GENUI.reference(task, nowhere), engine, judge=lambda request: answer)
+    found = grade(task, GENUI.reference(task, nowhere), engine, judge=lambda request: answer)
+
+    assert found.score is None
+    assert "no JudgeVerdict" in (found.error or "")
+    assert [c.passed for c in found.checks if c.tier == "judge"] == [None]
 
 
 # -- evidence -------------------------------------------------------------------------------------

@@ -34,8 +34,11 @@ from pytest_agentbench.benchmarks.pinchbench.scores import (
     usage_totals,
 )
 from pytest_agentbench.datasets import Dataset, Row, load
+from pytest_agentbench.judge import ReplayJudge
 from pytest_agentbench.model import TaskRef, TrialRecord
-from pytest_agentbench.runner import Resources, Trial
+from pytest_agentbench.panel import Panel
+from pytest_agentbench.resources import Resources
+from pytest_agentbench.runner import Trial
 from pytest_agentbench.settings import Settings
 
 BENCHMARK = PinchBench()
@@ -66,7 +69,7 @@ def run_row(resources: Resources, tmp_path: Path) -> RunRow:
         **settings: Any,
     ) -> TrialRecord:
         row = cells if isinstance(cells, Row) else Dataset.build("x", [cells]).rows[0]
-        resources._judge = [judge]
+        resources._panel = [None if judge is None else Panel(judge)]
         trial = Trial(
             ref=ref_of(row),
             row=row,
@@ -647,16 +650,12 @@ def test_an_answer_that_is_none_is_an_error(run_row: RunRow, answer: Any, reason
 
 
 def test_a_judges_answers_are_kept_and_replayed(run_row: RunRow, tmp_path: Path) -> None:
-    from pytest_agentbench.judge import load_judge
-
     row = pinch_row(grading_type="llm_judge")
     first = run_row(row, judge=lambda request: '{"scores": {"a": 0.5}}')
     evidence = tmp_path / "evidence/1/judge.jsonl"
-    again = run_row(row, judge=load_judge(f"replay:{evidence}"))
-    tree = run_row(row, judge=load_judge(f"replay:{tmp_path}"))
-    other = run_row(
-        pinch_row("task_y", grading_type="llm_judge"), judge=load_judge(f"replay:{evidence}")
-    )
+    again = run_row(row, judge=ReplayJudge(evidence))
+    tree = run_row(row, judge=ReplayJudge(tmp_path))
+    other = run_row(pinch_row("task_y", grading_type="llm_judge"), judge=ReplayJudge(evidence))
 
     assert first.score == again.score == tree.score == 0.5
     assert other.verdict == "error"

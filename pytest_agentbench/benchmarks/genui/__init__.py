@@ -10,22 +10,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from pytest_agentbench import schemas
 from pytest_agentbench.apppage import AppJob, AppReport, BadStep
-from pytest_agentbench.benchmark import Benchmark, Cells, Tools
+from pytest_agentbench.benchmark import Benchmark, Cells, Judging, Tools
 from pytest_agentbench.benchmarks.genui.checks import (
     TOOL,
+    ask_rubrics,
     page_checks,
     rubric_checks,
     text_response,
     tool_trigger,
     trial_details,
     trial_files,
+    unasked_rubrics,
     unreached,
 )
 from pytest_agentbench.benchmarks.genui.rows import Spec, parse_row
@@ -35,6 +37,7 @@ from pytest_agentbench.microapp import run_app
 from pytest_agentbench.model import (
     AgentTask,
     Attempt,
+    Check,
     Grade,
     Session,
     Task,
@@ -138,13 +141,22 @@ class GenUI(Benchmark):
         call = tool_call(TOOL, {"html": spec.reference})
         return Transcript((user(task.prompt), assistant(call)))
 
+    def wrong(self, task: Task, place: Callable[[], Path]) -> Transcript | None:
+        given = _wrong_answers().get(task.ref.id)
+        if given is None or given["prompt"] != task.prompt:  # another dataset's task
+            return None
+        if not task.spec.expected_trigger:
+            return Transcript.from_answer(task.prompt, given["answer"])
+        call = tool_call(TOOL, {"html": given["answer"]})
+        return Transcript((user(task.prompt), assistant(call)))
+
     # -- grading --------------------------------------------------------------------------------
 
     def app(self, transcript: Transcript) -> str | None:
         calls = transcript.tool_calls(TOOL)
         return app_html(calls[-1]) if calls else None
 
-    def grade(self, attempt: Attempt, tools: Tools) -> Grade:
+    def grade(self, attempt: Attempt, tools: Tools) -> Grade | Judging:
         spec: Spec = attempt.task.spec
         transcript: Transcript = attempt.transcript
         calls = transcript.tool_calls(TOOL)
@@ -160,24 +172,31 @@ class GenUI(Benchmark):
                 checks += page_checks(spec, report)
         if spec.text_strings:
             checks.append(text_response(spec, transcript))
-        answers: list[bytes] = []
-        reached = checks[0].passed is True
-        checks += rubric_checks(attempt, tools, report, html, answers, reached=reached)
-        scored = [check for check in checks if check.passed is not None]
         details: dict[str, Any] = {
             "expected_tool_trigger": spec.expected_trigger,
             "triggered": bool(calls),
         }
         evidence: dict[str, bytes] = {}
-        if answers:
-            evidence["judge.jsonl"] = b"".join(answers)
         if html is not None:
             evidence["app.html"] = html.encode("utf-8", "surrogatepass")
         if report is not None:
             details |= trial_details(spec, report)
             evidence |= trial_files(report)
-        score = sum(check.passed is True for check in scored) / len(scored)
-        return Grade(tuple(checks), score, details, evidence)
+        reached = checks[0].passed is True and (report is None or report.loaded)
+        if tools.judge is None or not reached or not spec.rubrics:
+            checks += unasked_rubrics(spec, judge=tools.judge is not None)
+            return _graded(checks, details, evidence)
+        asked = ask_rubrics(attempt, tools.judge, report, html)
+
+        def finish() -> Grade:
+            judged = list(rubric_checks(asked))
+            lines = (vote.line() for question in asked.values() for vote in question.votes())
+            files = {**evidence, "judge.jsonl": b"".join(lines)}
+            troubles = [str(trouble) for _, trouble in judged if trouble is not None]
+            every = [*checks, *(check for check, _ in judged)]
+            return _graded(every, details, files, troubles[0] if troubles else None)
+
+        return Judging(tuple(asked.values()), finish)
 
     def _render(self, task: Task, html: str, tools: Tools) -> AppReport:
         spec: Spec = task.spec
@@ -223,6 +242,28 @@ class GenUI(Benchmark):
             "trigger_precision": hits / called if called else math.nan,
             "trigger_recall": hits / wanted if wanted else math.nan,
         }
+
+
+@cache
+def _wrong_answers() -> Mapping[str, Mapping[str, str]]:
+    """Answers that the rubrics of the bundled tasks do not let pass, by task."""
+    root = files("pytest_agentbench.benchmarks").joinpath("data", "genui")
+    found = json.loads(root.joinpath("wrong.json").read_text(encoding="utf-8"))
+    tasks = json.loads(root.joinpath("tasks.json").read_text(encoding="utf-8"))
+    prompts = {row["task_id"]: row["user_prompt"] for row in tasks}
+    return {name: {"prompt": prompts[name], "answer": answer} for name, answer in found.items()}
+
+
+def _graded(
+    checks: Sequence[Check],
+    details: Mapping[str, Any],
+    evidence: Mapping[str, bytes],
+    error: str | None = None,
+) -> Grade:
+    """The share of scored checks that hold; no score where the judge came to no verdict."""
+    scored = [check for check in checks if check.passed is not None]
+    score = sum(check.passed is True for check in scored) / len(scored)
+    return Grade(tuple(checks), None if error else score, details, evidence, error=error)
 
 
 def app_html(call: ToolCall) -> str | None:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pytest_agentbench.apppage import MAX_POPUPS, AppReport
-from pytest_agentbench.benchmark import Tools
 from pytest_agentbench.benchmarks.genui.rows import Spec
-from pytest_agentbench.judge import LIMIT_S as JUDGE_LIMIT_S
-from pytest_agentbench.judge import JudgeRequest, ask
-from pytest_agentbench.judge import recorded as answer_line
+from pytest_agentbench.errors import HarnessError
+from pytest_agentbench.judge import JudgeRequest
 from pytest_agentbench.model import Attempt, Check
+from pytest_agentbench.panel import Panel, Pending, majority
 from pytest_agentbench.text import one_line
 from pytest_agentbench.transcripts import ToolCall, Transcript
 
 __all__ = [
     "TOOL",
+    "ask_rubrics",
     "page_checks",
     "rubric_checks",
     "text_response",
     "tool_trigger",
     "trial_details",
     "trial_files",
+    "unasked_rubrics",
     "unreached",
 ]
 
@@ -143,38 +144,46 @@ def text_response(spec: Spec, transcript: Transcript) -> Check:
     )
 
 
-def rubric_checks(
-    attempt: Attempt,
-    tools: Tools,
-    report: AppReport | None,
-    html: str | None,
-    answers: list[bytes],
-    *,
-    reached: bool,
-) -> Iterator[Check]:
-    """A check per rubric; what the judge answers is added to *answers*."""
+def ask_rubrics(
+    attempt: Attempt, judge: Panel, report: AppReport | None, html: str | None
+) -> dict[str, Pending]:
+    """Ask *judge* for a verdict on each rubric; by rubric."""
+    asked = {}
     for name, criteria in attempt.task.spec.rubrics:
-        if tools.judge is None:
-            yield Check(name, "judge", None, None, "judge off")
-        elif not reached or (report is not None and not report.loaded):
-            yield Check(name, "judge", False, 0.0, "not reached: an earlier check failed")
-        else:
-            request = JudgeRequest(
-                rubric_id=name,
-                criteria=criteria,
-                prompt=attempt.task.prompt,
-                transcript=attempt.transcript,
-                page_text=report.text if report else "",
-                page_source=html or "",
-                screenshot=report.screenshot if report else None,
-                benchmark=attempt.task.ref.benchmark,
-                task_id=attempt.task.ref.id,
-                agent=attempt.agent,
-                trial=attempt.trial,
-            )
-            verdict = ask(tools.judge, request, timeout=JUDGE_LIMIT_S * tools.timeout_scale)
-            answers.append(answer_line(request, asdict(verdict)))
-            yield Check(name, "judge", verdict.passed, float(verdict.passed), verdict.reason)
+        request = JudgeRequest(
+            rubric_id=name,
+            criteria=criteria,
+            prompt=attempt.task.prompt,
+            transcript=attempt.transcript,
+            page_text=report.text if report else "",
+            page_source=html or "",
+            screenshot=report.screenshot if report else None,
+            benchmark=attempt.task.ref.benchmark,
+            task_id=attempt.task.ref.id,
+            agent=attempt.agent,
+            trial=attempt.trial,
+        )
+        asked[name] = judge.ask(request)
+    return asked
+
+
+def rubric_checks(asked: Mapping[str, Pending]) -> Iterator[tuple[Check, HarnessError | None]]:
+    """A check per rubric that the judge was asked about, and what kept it from a verdict."""
+    for name, question in asked.items():
+        try:
+            verdict = majority(question.votes())
+            passed = verdict.passed
+            yield Check(name, "judge", passed, float(passed), verdict.reason), None
+        except HarnessError as error:
+            yield Check(name, "judge", None, None, str(error)), error
+
+
+def unasked_rubrics(spec: Spec, *, judge: bool) -> list[Check]:
+    """A check per rubric where nobody is asked: there is no judge, or nothing to be judged."""
+    if not judge:
+        return [Check(name, "judge", None, None, "judge off") for name, _ in spec.rubrics]
+    why = "not reached: an earlier check failed"
+    return [Check(name, "judge", False, 0.0, why) for name, _ in spec.rubrics]
 
 
 def trial_details(spec: Spec, report: AppReport) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_agentbench.agents import read_transcript
 from pytest_agentbench.agents.replay import overlay
 from pytest_agentbench.assets import write_files
-from pytest_agentbench.benchmark import Benchmark, Tools
+from pytest_agentbench.benchmark import Benchmark, Judging, Tools
 from pytest_agentbench.benchmarks.pinchbench.grading import grade
 from pytest_agentbench.benchmarks.pinchbench.layout import COLUMNS, materialize, read_layout
 from pytest_agentbench.benchmarks.pinchbench.prerequisites import lacking
@@ -108,7 +108,7 @@ class PinchBench(Benchmark):
 
     # -- grading --------------------------------------------------------------------------------
 
-    def grade(self, attempt: Attempt, tools: Tools) -> Grade:
+    def grade(self, attempt: Attempt, tools: Tools) -> Grade | Judging:
         return grade(attempt, tools)
 
     # -- numbers --------------------------------------------------------------------------------

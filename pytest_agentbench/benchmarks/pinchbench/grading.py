@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_agentbench.benchmark import Tools
+from pytest_agentbench.benchmark import Judging, Tools
 from pytest_agentbench.benchmarks.pinchbench.judging import (
+    JudgeScore,
     read_answer,
     score_of,
     summarize_transcript,
@@ -18,16 +20,16 @@ from pytest_agentbench.benchmarks.pinchbench.judging import (
 from pytest_agentbench.benchmarks.pinchbench.rows import AUTOMATED, JUDGED, Spec
 from pytest_agentbench.benchmarks.pinchbench.scores import combine, usage_totals
 from pytest_agentbench.errors import HarnessError
-from pytest_agentbench.judge import LIMIT_S as JUDGE_LIMIT_S
-from pytest_agentbench.judge import JudgeRequest, ask_scores, recorded
+from pytest_agentbench.judge import JudgeRequest
 from pytest_agentbench.model import Attempt, Check, Grade
+from pytest_agentbench.panel import median
 from pytest_agentbench.sandbox import GraderResult, WorkspaceTooLarge
 from pytest_agentbench.text import clean, one_line, score_text
 
-__all__ = ["grade"]
+__all__ = ["grade", "read_score"]
 
 
-def grade(attempt: Attempt, tools: Tools) -> Grade:
+def grade(attempt: Attempt, tools: Tools) -> Grade | Judging:
     """Grade one trial: the automated part, the judge, or both."""
     spec: Spec = attempt.task.spec
     details: dict[str, Any] = {
@@ -45,21 +47,50 @@ def grade(attempt: Attempt, tools: Tools) -> Grade:
     if tools.judge is None:
         skip = f"the judge is off (the automated part scored {score_text(automated)})"
         return Grade(tuple(checks), None, details, skip=skip)
-    try:
-        judged, judge_checks, answer = _judged(attempt, tools)
-    except HarnessError as error:
-        return Grade(tuple(checks), None, details, error=str(error))
-    checks += judge_checks
-    evidence = {"judge.jsonl": answer.pop("recorded")} if "recorded" in answer else {}
-    details["llm_judge"] = answer
-    reason = f"the judge gave {score_text(judged)}"
-    if "skipped" in answer:
+    if not attempt.transcript.events:
+        answer = {"score": 0.0, "scores": {}, "notes": "Skipped: there is no transcript"}
+        details["llm_judge"] = {**answer, "skipped": True}
         reason = "the judge was not asked: there is no transcript"
-    if spec.grading_type == JUDGED:
-        return Grade(tuple(checks), judged, details, evidence, reason=reason)
-    score = combine(automated, judged, spec.weights)
-    parts = f"score {score_text(score)}: automated {score_text(automated)}, {reason}"
-    return Grade(tuple(checks), score, details, evidence, reason=parts)
+        return _combined(spec, checks, automated, 0.0, details, reason)
+    question = tools.judge.ask(_request(attempt, tools.judge_caps))
+
+    def finish() -> Grade:
+        votes = question.votes()
+        evidence = {"judge.jsonl": b"".join(vote.line() for vote in votes)}
+        try:
+            judged: JudgeScore = median(votes, lambda score: float(score.total)).value
+        except HarnessError as error:
+            return Grade(tuple(checks), None, details, evidence, error=str(error))
+        total = judged.total or 0.0
+        details["llm_judge"] = {
+            "score": total,
+            "scores": dict(judged.scores),
+            "notes": judged.notes,
+            "votes": [None if vote.value is None else vote.value.total for vote in votes],
+        }
+        criteria = [_judge_check(name, value) for name, value in judged.scores.items()]
+        reason = f"the judge gave {score_text(total)}"
+        every = [*checks, *criteria]
+        return _combined(spec, every, automated, total, details, reason, evidence)
+
+    return Judging((question,), finish)
+
+
+def _combined(
+    spec: Spec,
+    checks: Sequence[Check],
+    automated: float,
+    judged: float,
+    details: Mapping[str, Any],
+    reason: str,
+    evidence: Mapping[str, bytes] | None = None,
+) -> Grade:
+    """The grade of a task that a judge has a part in."""
+    score = judged
+    if spec.grading_type != JUDGED:
+        score = combine(automated, judged, spec.weights)
+        reason = f"score {score_text(score)}: automated {score_text(automated)}, {reason}"
+    return Grade(tuple(checks), score, details, evidence or {}, reason=reason)
 
 
 # -- the automated part ---------------------------------------------------------------------------
@@ -156,21 +187,10 @@ def _judge_check(name: str, value: float) -> Check:
 # -- the judge ------------------------------------------------------------------------------------
 
 
-def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[str, Any]]:
-    """The judge's score, its criteria as checks, and what is kept of its answer.
-
-    Raises
-    ------
-    HarnessError
-        The judge gave no answer, or none that can be read, or a score outside 0 to 1.
-    """
+def _request(attempt: Attempt, caps: tuple[int, int] | None) -> JudgeRequest:
     spec: Spec = attempt.task.spec
-    if not attempt.transcript.events:
-        notes = "Skipped: there is no transcript"
-        return 0.0, [], {"score": 0.0, "scores": {}, "notes": notes, "skipped": True}
-    assert tools.judge is not None
-    events = attempt.transcript.normalized()
-    request = JudgeRequest(
+    file_cap, total_cap = caps or (sys.maxsize, sys.maxsize)
+    return JudgeRequest(
         rubric_id="llm_judge_rubric",
         criteria=spec.rubric,
         prompt=attempt.task.prompt,
@@ -179,16 +199,26 @@ def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[st
         instructions=write_prompt(
             prompt=attempt.task.prompt,
             expected=spec.expected_behavior,
-            summary=summarize_transcript(events),
-            files=workspace_text(attempt.workspace, attempt.changed),
+            summary=summarize_transcript(attempt.transcript.normalized()),
+            files=workspace_text(attempt.workspace, attempt.changed, file_cap, total_cap),
             rubric=spec.rubric,
         ),
         benchmark=attempt.task.ref.benchmark,
         task_id=attempt.task.ref.id,
         agent=attempt.agent,
         trial=attempt.trial,
+        read=read_score,
     )
-    answer = ask_scores(tools.judge, request, JUDGE_LIMIT_S * tools.timeout_scale)
+
+
+def read_score(answer: str | Mapping[str, Any]) -> JudgeScore:
+    """The score in a judge's answer.
+
+    Raises
+    ------
+    HarnessError
+        There is none that can be read, or it is not between 0 and 1.
+    """
     parsed = read_answer(answer) if isinstance(answer, str) else dict(answer)
     found = score_of(parsed)
     if found.total is None:
@@ -198,6 +228,4 @@ def _judged(attempt: Attempt, tools: Tools) -> tuple[float, list[Check], dict[st
         raise HarnessError(f"{found.notes} (it was: {shown!r})")
     if not 0.0 <= found.total <= 1.0:
         raise HarnessError(f"the judge gave the score {found.total}, not between 0 and 1")
-    checks = [_judge_check(name, value) for name, value in found.scores.items()]
-    kept = {"score": found.total, "scores": dict(found.scores), "notes": found.notes}
-    return found.total, checks, {**kept, "recorded": recorded(request, answer)}
+    return found
