@@ -15,7 +15,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -93,15 +93,19 @@ class BrowserEngine:
     launch
         Further arguments for Playwright's ``launch`` (``executable_path``, ``channel``,
         ``headless``, ``slow_mo``, ``args``).
+    withheld
+        Environment variables that the browser does not get.
     """
 
     def __init__(
         self,
         libraries: Mapping[str, str] | None = None,
         launch: Mapping[str, Any] | None = None,
+        withheld: Collection[str] = (),
     ) -> None:
         self._libraries = {**LIBRARIES, **(libraries or {})}
         self._launch = dict(launch or {})
+        self._withheld = withheld
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._playwright: Playwright | None = None
@@ -254,6 +258,11 @@ class BrowserEngine:
                                 "executable_path": executable,
                                 "chromium_sandbox": sandbox,
                                 "timeout": _START_S * 1000,
+                                "env": {
+                                    name: value
+                                    for name, value in os.environ.items()
+                                    if name not in self._withheld
+                                },
                             }
                         ),
                         _START_S + 5,

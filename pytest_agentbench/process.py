@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,12 +104,15 @@ def run(
     )
 
 
-def agent_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an agent: ours without pytest's and the harness's own, plus *extra*."""
+def agent_environment(extra: Mapping[str, str], withheld: Collection[str] = ()) -> dict[str, str]:
+    """The environment of an agent: ours without pytest's and the harness's own, plus *extra*.
+
+    *withheld* are further variables that it does not get: they hold the judge's key.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "AGENTBENCH_"))
+        if not name.startswith(("PYTEST_", "AGENTBENCH_")) and name not in withheld
     }
     return {**kept, **extra}
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import AgentRun, AgentTask
+from pytest_agentbench.sandbox import Sandbox
 from pytest_agentbench.text import did_you_mean
 from pytest_agentbench.transcripts import Transcript, assistant, tool_call
 from pytest_agentbench.workspace import Workspace, read_regular
@@ -21,7 +22,7 @@ from pytest_agentbench.workspace import Workspace, read_regular
 __all__ = ["Agent", "Call", "read_transcript", "resolve"]
 
 #: Kinds of ``--bench-agent`` values.
-KINDS = ("reference", "noop", "cmd:", "py:", "replay:")
+KINDS = ("reference", "wrong", "noop", "cmd:", "py:", "replay:", "openai:")
 #: A transcript file larger than this is not read whole.
 MAX_TRANSCRIPT = 64 * 1024 * 1024
 
@@ -30,9 +31,10 @@ MAX_TRANSCRIPT = 64 * 1024 * 1024
 class Call:
     """One trial as an agent sees it, and where it may leave things.
 
-    ``solution`` gives the reference transcript; only the ``reference`` agent uses it.  ``slug`` is
-    the task's directory name in a run directory.  The directories are made when first asked for:
-    an agent that needs none costs none.
+    ``solution`` gives the reference transcript, ``wrong`` that of a wrong answer (or ``None``);
+    only the agents of these names use them.  ``slug`` is the task's directory name in a run
+    directory.  The directories are made when first asked for: an agent that needs none costs none.
+    ``withheld`` are environment variables that it does not get.
     """
 
     task: AgentTask
@@ -40,6 +42,12 @@ class Call:
     time_limit_s: float
     solution: Callable[[], Transcript]
     place: Callable[[], Workspace]
+    wrong: Callable[[], Transcript | None] = lambda: None
+    withheld: frozenset[str] = frozenset()
+    #: Runs the commands of an agent that has no process of its own.
+    sandbox: Sandbox | None = None
+    #: Told what a request cost, in USD, as soon as it is known.
+    spend: Callable[[float | None], None] = lambda amount: None
 
     @property
     def workspace(self) -> Path:
@@ -60,6 +68,15 @@ class Agent(ABC):
 
     name: str
     live: bool = True
+    #: Whether the next trials may run while the judge thinks: not where they share this process.
+    apart: bool = True
+    #: Whether what it does must pass (or must not), so that the judge can be measured with it.
+    calibrates: bool | None = None
+    #: Whether it books its requests' cost itself, as they are made.
+    books: bool = False
+
+    def close(self) -> None:  # noqa: B027  (nothing is right)
+        """Give back what it holds; called when this process runs no more trials."""
 
     @abstractmethod
     def run(self, call: Call) -> AgentRun:
@@ -78,7 +95,7 @@ def resolve(spec: Any) -> Agent:
     ConfigError
         *spec* is unknown, or what it names is not there.
     """
-    from pytest_agentbench.agents import builtin, command, python, replay
+    from pytest_agentbench.agents import builtin, command, openai, python, replay
 
     if isinstance(spec, Agent):
         return spec
@@ -92,6 +109,10 @@ def resolve(spec: Any) -> Agent:
             return builtin.ReferenceAgent()
         case "noop", "", "":
             return builtin.NoopAgent()
+        case "wrong", "", "":
+            return builtin.WrongAgent()
+        case "openai", ":", rest if rest:
+            return openai.OpenAIAgent(rest)
         case "cmd", ":", rest if rest:
             return command.CommandAgent.parse(rest)
         case "py", ":", rest if rest:

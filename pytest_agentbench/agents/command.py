@@ -89,7 +89,8 @@ def run_command(
             "AGENTBENCH_SESSION": str(call.task.session),
             "AGENTBENCH_NEW_SESSION": str(int(call.task.new_session)),
             **(extra_env or {}),
-        }
+        },
+        call.withheld,
     )
     try:
         done = run(

@@ -132,6 +132,7 @@ class InProcessAgent(Agent):
 
     def __init__(self, function: AgentFunction) -> None:
         self.function = function
+        self.apart = False
         self.name = slug(
             str(
                 getattr(function, "name", None)

@@ -34,7 +34,7 @@ from typing import Any
 
 from pytest_agentbench.errors import ConfigError, HarnessError
 from pytest_agentbench.sandbox.client import Server
-from pytest_agentbench.sandbox.staging import WorkspaceTooLarge, stage
+from pytest_agentbench.sandbox.staging import WorkspaceTooLarge, lay_back, stage
 from pytest_agentbench.text import one_line
 from pytest_agentbench.workspace import remove_tree
 
@@ -157,6 +157,38 @@ class Sandbox:
             answer, message = self._run(server, code, transcript, workspace, processes, wall)
         return _result(answer, message, processes, wall)
 
+    def command(self, command: str, workspace: Path, wall: float) -> str:
+        """Run the shell *command* on a copy of *workspace*, which is then laid back.
+
+        Gives its status and what it printed.  What stops it (time, memory, what the sandbox
+        refuses) is told in that text, and leaves the workspace as it was.
+
+        Raises
+        ------
+        HarnessError
+            The sandbox lacks a layer, and is strict.
+        """
+        with self._lock:
+            server = self._start()
+            if self.mode == "strict" and server.missing:
+                raise HarnessError(f"the sandbox lacks {', '.join(server.missing)}, and is strict")
+            given = [{"command": command}]
+            try:
+                answer, message = self._run(
+                    server, _COMMAND, given, workspace, True, wall, take_back=workspace
+                )
+            except WorkspaceTooLarge as error:
+                return f"error: {error}; the workspace is as it was before"
+        try:
+            result = _result(answer, message, True, wall)
+        except GraderEnded as error:
+            told = str(error).removeprefix("the grader ")
+            return f"error: the command {told}; the workspace is as it was before"
+        if result.raised is not None:
+            return f"error: {result.raised}"
+        status = int(result.criteria[0].score)
+        return f"status {status}\n{result.output}"
+
     def isolation(self) -> Isolation:
         """What holds here: tried out by graders that attack, not told from version numbers."""
         if self.mode == "off":
@@ -215,6 +247,7 @@ class Sandbox:
         workspace: Path | None,
         processes: bool,
         wall: float,
+        take_back: Path | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         directory = Path(tempfile.mkdtemp(prefix="agentbench-grade-", dir=self._base()))
         directory.chmod(0o755)
@@ -244,6 +277,8 @@ class Sandbox:
             }
             try:
                 answer, result = server.ask(job, wall + GRACE_S)
+                if take_back is not None and answer["whole"] and not answer["why"]:
+                    lay_back(directory / "workspace", take_back)
             except OSError as error:
                 self.close()
                 raise GraderEnded(f"the grading server ended: {error}") from error
@@ -293,6 +328,17 @@ def _passable(directory: Path) -> bool:
     except OSError:
         return False
 
+
+#: A "grader" that runs a command; processes that stay behind are ended with it.
+_COMMAND = """
+import subprocess
+
+def grade(transcript, workspace):
+    done = subprocess.run(
+        ["/bin/sh", "-c", transcript[0]["command"]], cwd=workspace, stdin=subprocess.DEVNULL
+    )
+    return {"status": done.returncode}
+"""
 
 _PROBE = """
 import os, socket

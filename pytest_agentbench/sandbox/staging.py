@@ -7,7 +7,9 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["WorkspaceTooLarge", "stage"]
+from pytest_agentbench.workspace import remove_tree
+
+__all__ = ["WorkspaceTooLarge", "lay_back", "stage"]
 
 #: A workspace larger than this is not copied.
 MAX_COPY_FILES = 100_000
@@ -49,6 +51,29 @@ def stage(source: Path | None, target: Path, user: int | None) -> tuple[int, int
         for path in (os.fspath(target), *copy.made):
             os.lchown(path, user, user)
     return copy.bytes, copy.entries
+
+
+def lay_back(changed: Path, workspace: Path) -> None:
+    """Make *workspace* what *changed* is: a copy of its own that a command has worked on.
+
+    Nothing of it is running any more; what it left is copied as distrustfully as an agent's files.
+
+    Raises
+    ------
+    WorkspaceTooLarge
+        It left more than is ever copied; the workspace is as it was.
+    """
+    fresh = workspace.with_name(f"{workspace.name}-new")
+    remove_tree(fresh)
+    stage(changed, fresh, None)
+    for entry in list(os.scandir(workspace)):
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(Path(entry.path))
+        else:
+            os.unlink(entry.path)
+    for entry in list(os.scandir(fresh)):
+        os.rename(entry.path, workspace / entry.name)
+    os.rmdir(fresh)
 
 
 class _Copy:
