@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 
 from pytest_agentbench.browser import LIBRARIES, find_executable
+from pytest_agentbench.endpoints import judge_endpoint
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.model import TrialRecord, plain
 from pytest_agentbench.report.boards import Board, write_board
+from pytest_agentbench.report.judge import JudgeReport
 from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
 from pytest_agentbench.runlog import RunLog, versions
@@ -51,6 +54,8 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
     if call.when == "teardown" or RECORD not in item.stash:
         return
     record, text = item.stash[RECORD]
+    if isinstance(item, TrialItem) and call.when == "setup":
+        report.duration = record.duration_s  # others may have run while the judge was thinking
     # an expected failure is a failure too; a strict one that did not come is none of the agent's
     if call.when == "call" and record.passed and call.excinfo is not None:
         why = call.excinfo.exconly(tryshort=True)
@@ -79,6 +84,7 @@ class Reporter:
         self.records: dict[str, TrialRecord] = {}
         self.summaries: list[SuiteSummary] = []
         self.boards: list[Board] = []
+        self.judge = JudgeReport({})
         #: What the fixture ``bench_agent`` calls the agent of a suite: known from its first record.
         self._names: dict[tuple[str, str], str] = {}
         self._unnamed: list[tuple[str, Expected, TrialRecord]] = []
@@ -108,6 +114,7 @@ class Reporter:
         lines.append(
             shorten(f"agentbench: agent {agents}{default}, judge {run.settings.judge}", WIDTH)
         )
+        lines += self._judge_lines()
         if any(loaded.benchmark.browses for loaded in run.plan.loaded.values()):
             executable = find_executable()
             browser = str(executable).rpartition("/")[2] if executable else "none on PATH"
@@ -115,6 +122,20 @@ class Reporter:
         if run.isolation is not None:
             lines.append(f"agentbench: sandbox {run.isolation}")
         return lines
+
+    def _judge_lines(self) -> Iterator[str]:
+        """Where a model that judges is reached, how often it is asked, what agents do not get."""
+        run = self.run
+        endpoint = judge_endpoint(run.settings.judge, run.settings.judge_base_url)
+        if endpoint is None:
+            return
+        votes = count(run.settings.judge_votes, "vote")
+        cache = "off" if run.settings.judge_cache == "off" else "on"
+        start = f"agentbench: judge at {endpoint.base_url}"
+        yield shorten(f"{start}, {votes} a rubric, cache {cache}", WIDTH)
+        if run.resources.withheld:
+            names = ", ".join(sorted(run.resources.withheld))
+            yield shorten(f"agentbench: kept from agents, since the judge's key: {names}", WIDTH)
 
     def collected(self, items: Sequence[pytest.Item]) -> None:
         """Note which trials were selected (without xdist, or by a worker's own items)."""
@@ -238,6 +259,7 @@ class Reporter:
             seed=run.settings.seed,
         )
         self.boards = list(self._leaderboards())
+        self.judge = JudgeReport.of(self.records.values(), run.settings.judge_min_agreement)
         if self._started:
             whole = len(self.records) == len(self.expected)
             try:
@@ -250,7 +272,7 @@ class Reporter:
                 )
         if not self.records:
             return
-        for name, value in suite_properties(self.summaries):
+        for name, value in (*suite_properties(self.summaries), *self.judge.properties()):
             _junit_property(self.config, name, value)
         if run.isolation is not None:
             _junit_property(self.config, "sandbox", str(run.isolation))
@@ -259,6 +281,21 @@ class Reporter:
             "pytest_agentbench_summary",
             lambda: hook(config=self.config, summary=self.summaries),
         )
+
+    def exit_status(self, status: int, failed: int) -> int:
+        """The exit status of a run that pytest would end with *status*; *failed* reports failed.
+
+        A gate decides in place of failed trials, and of nothing else: errors, trials that were not
+        run and tests of other kinds stay red.
+        """
+        ok, red = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
+        if status == ok and (self.trouble or self.judge.red):
+            return red
+        if status != red or self.judge.least is None or self.judge.red or self.trouble:
+            return status
+        verdicts = Counter(record.verdict for record in self.records.values())
+        whole = len(self.records) == len(self.expected) and not verdicts["error"]
+        return ok if whole and failed == verdicts["fail"] else status
 
     def _extras(self, name: str, records: Sequence[TrialRecord]) -> Mapping[str, float]:
         benchmark = self.run.plan.load(name).benchmark
@@ -322,6 +359,11 @@ class Reporter:
         for board in self.boards if verbosity >= 0 else ():
             for line in (f"{board.suite} · leaderboard", *self._board_lines(board)):
                 terminal.write_line(line)
+        for line in self.judge.lines(brief=verbosity < 0):
+            terminal.write_line(line)
+        if self.run.settings.max_cost is not None and verbosity >= 0:
+            spent = self.run.resources.budget.spent
+            terminal.write_line(f"cost: ${spent:.4g} of ${self.run.settings.max_cost:.4g}")
         if self.run.isolation is not None and not self.run.isolation.full:
             terminal.write_line(f"sandbox {self.run.isolation}")
         if self.repeated:
@@ -374,6 +416,7 @@ class Reporter:
             "expected": len(self.expected),
             "reported": len(self.records),
             "suites": [summary.to_json() for summary in self.summaries],
+            **self.judge.to_json(),
             "leaderboards": plain({board.suite: board.table for board in self.boards}),
         }
 
