@@ -20,6 +20,10 @@ import sklearn.metrics  # noqa: F401
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.runlog import read_records
 
+if find_spec("openai"):  # not without the extra "test", where this file is loaded all the same
+    import openai
+
+    _ = openai.OpenAI(api_key="none").chat.completions
 HAS_XDIST = find_spec("xdist") is not None
 #: An agent that does what the prompt says, so that each row decides its own verdict.
 OBEDIENT = """

@@ -1,6 +1,6 @@
 """What the plugin costs, as ratios measured in one run.
 
-    python tests/perf/ratios.py [--only trials browser graders submissions startup] [--rounds N] [--json FILE]
+    python tests/perf/ratios.py [--only trials browser graders submissions judge startup] [--rounds N] [--json FILE]
 
 Each comparison runs both sides in turn, several rounds, and divides the medians; whole processes
 are timed.  Ratios travel between machines, milliseconds do not.
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    steps = (trials, browser, graders, submissions, startup)
+    steps = (trials, browser, graders, submissions, judge, startup)
     names = {step.__name__: step for step in steps}
     parser.add_argument("--only", nargs="+", choices=names, default=list(names))
     parser.add_argument("--rounds", type=int, default=5)
@@ -424,6 +424,46 @@ def _write_submission(place: Path, *, composite: bool) -> None:
     (place / "truth.csv").write_text(head + "".join(rows))
     chance.shuffle(rows)
     (place / "submission.csv").write_text(head + "".join(rows))
+
+
+def judge(place: Path, rounds: int) -> list[dict[str, object]]:
+    """A judge that takes half a second: what it adds to a run, against the least it could."""
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from scripted_llm import ScriptedLLM, verdict
+
+    from pytest_agentbench.benchmarks.genui import GenUI
+
+    criteria = [{"id": f"r{number}", "criteria": "It is good."} for number in (1, 2)]
+    rows = place / "judged.jsonl"
+    plain = next(row for row in GenUI().bundled() if not row["expected_tool_trigger"])
+    judged = [
+        {**plain, "task_id": f"t{number}", "model_grader_rubrics": json.dumps(criteria)}
+        for number in range(20)
+    ]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in judged))
+    votes, at_once, delay = 3, 16, 0.5
+    least = len(judged) * len(criteria) * votes * delay / at_once
+    common = ["--bench=genui", f"--bench-data={rows}", "-q", "-n0", "--bench-artifacts=none"]
+    found = []
+    with ScriptedLLM(verdict("PASS"), delay=delay) as server:
+        asked = [
+            *common,
+            f"--bench-judge=openai:x@{server.url}",
+            *(f"--bench-judge-votes={votes}", f"--bench-judge-concurrency={at_once}"),
+        ]
+        cache = f"--bench-judge-cache={place}/answers.sqlite"
+        for what, more in (("half a second", ["--bench-judge-cache=off"]), ("cached", [cache])):
+            with_judge, without = compare(
+                rounds,
+                lambda more=more: pytest_run(place, [*asked, *more], "20 passed"),  # type: ignore[misc]
+                lambda: pytest_run(place, common, "20 passed"),
+            )
+            if what == "cached":
+                found.append(ratio("120 votes out of the cache", with_judge, without, ""))
+            else:
+                added = with_judge - without
+                found.append(ratio(f"120 votes of {what}", added, least, "<= 1.3"))
+    return found
 
 
 def startup(place: Path, rounds: int) -> list[dict[str, object]]:

@@ -42,9 +42,16 @@ LAYERS = [
         "apppage",
         "microapp",
         "judge",
+        "panel",
+        "judgecache",
+        "endpoints",
+        "prices",
+        "budget",
+        "llm",
+        "llmjudge",
     },
-    {"agents", "benchmark", "summary", "report", "benchmarks"},
-    {"registry", "plan", "runner", "runlog"},
+    {"agents", "benchmark", "summary", "agreement", "report", "benchmarks"},
+    {"resources", "evidence", "registry", "plan", "runner", "runlog"},
     PYTEST_LAYER,
 ]
 
