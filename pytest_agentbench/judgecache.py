@@ -54,6 +54,12 @@ class JudgeCache:
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"--bench-judge-cache: cannot use {str(path)!r}: {error}") from None
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is kept."""
+        with self._open() as store:
+            return store.execute("SELECT 1 FROM answers LIMIT 1").fetchone() is None
+
     def get(self, key: str) -> str | None:
         """The answer that was kept under *key*, if any."""
         with self._open() as store:

@@ -9,6 +9,7 @@ a server does not know; strict reading; and no key in any message.
 from __future__ import annotations
 
 import email.utils
+import importlib.util
 import json
 import re
 import threading
@@ -99,33 +100,43 @@ class Client:
     """
 
     def __init__(self, endpoint: Endpoint, price: Price | None = None, where: str = "") -> None:
-        try:
-            import openai
-            import tenacity
-        except ImportError as error:
-            raise ConfigError(
-                f"{where or '--bench-judge'}: openai:MODEL needs the package {error.name!r}: "
-                "pip install 'pytest-agentbench[judge]'"
-            ) from None
+        for name in ("openai", "tenacity"):
+            if not _installed(name):
+                raise ConfigError(
+                    f"{where or '--bench-judge'}: openai:MODEL needs the package {name!r}: "
+                    "pip install 'pytest-agentbench[judge]'"
+                )
         self.endpoint = endpoint
         self._price = price
-        self._openai, self._tenacity = openai, tenacity
         self._now = threading.local()  # the deadline of this thread's request
-        self._http = openai.DefaultHttpxClient(
-            follow_redirects=False,  # the key is for this server alone
-            trust_env=endpoint.base_url.startswith("https:"),  # a proxy could read it otherwise
-            event_hooks={"response": [self._refused]},
-        )
-        self._client = openai.OpenAI(
-            api_key=endpoint.key or "none",
-            base_url=endpoint.base_url,
-            max_retries=0,
-            http_client=self._http,
-        )
-        # looked up here, once: it imports a lot, which several threads at a time must not
-        self._create: Any = self._client.chat.completions.with_streaming_response.create
         self._left_out: set[str] = set()
         self._lock = threading.Lock()
+        self._client: Any = None
+        self._create: Any = None
+
+    def warm_up(self) -> None:
+        """Get ready in the background: the first import of openai takes most of a second."""
+        threading.Thread(target=self._ready, name="agentbench-openai", daemon=True).start()
+
+    def _ready(self) -> None:
+        """Import what is needed, once and in one thread, and make the connections' pool."""
+        with self._lock:
+            if self._create is not None:
+                return
+            openai, _ = _packages()
+            http = openai.DefaultHttpxClient(
+                follow_redirects=False,  # the key is for this server alone
+                trust_env=self.endpoint.base_url.startswith("https:"),  # a proxy could read it
+                event_hooks={"response": [self._refused]},
+            )
+            self._client = openai.OpenAI(
+                api_key=self.endpoint.key or "none",
+                base_url=self.endpoint.base_url,
+                max_retries=0,
+                http_client=http,
+            )
+            # looking this up imports more
+            self._create = self._client.chat.completions.with_streaming_response.create
 
     def complete(
         self,
@@ -147,6 +158,8 @@ class Client:
         LLMError
             There is none; :class:`ContextFull` if the conversation is too long.
         """
+        self._ready()
+        _, tenacity = _packages()
         deadline = time.monotonic() + timeout
         asked: dict[str, Any] = {"messages": list(messages)}
         if tools:
@@ -158,17 +171,16 @@ class Client:
             }
         optional = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
         asked |= {name: value for name, value in optional.items() if value is not None}
-        pause = self._tenacity.wait_random_exponential(multiplier=0.5, max=8)
+        pause = tenacity.wait_random_exponential(multiplier=0.5, max=8)
 
         def wait(state: Any) -> float:
             error = state.outcome.exception()
             own = getattr(error, "pause", None)
             return float(pause(state)) if own is None else float(own)
 
-        retrying = self._tenacity.Retrying(
-            retry=self._tenacity.retry_if_exception_type(_Transient),
-            stop=self._tenacity.stop_after_attempt(ATTEMPTS)
-            | self._tenacity.stop_before_delay(timeout),
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_Transient),
+            stop=tenacity.stop_after_attempt(ATTEMPTS) | tenacity.stop_before_delay(timeout),
             wait=wait,
             reraise=True,
         )
@@ -180,7 +192,9 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -228,7 +242,8 @@ class Client:
         left = deadline - time.monotonic()
         if left <= 0:
             raise LLMError(self._told("it did not answer in time"))
-        limits = self._openai.Timeout(left, connect=min(left, 15.0))
+        openai, _ = _packages()
+        limits = openai.Timeout(left, connect=min(left, 15.0))
         self._now.deadline = deadline
         try:
             with self._create(model=self.endpoint.model, timeout=limits, **sent) as response:
@@ -238,7 +253,7 @@ class Client:
         except (_Refused, LLMError):
             raise
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, self._openai.APIError) else error
+            cause = error.__cause__ if isinstance(error, openai.APIError) else error
             if isinstance(cause, _Refused | LLMError):
                 raise cause from None
             # the HTTP library is httpx, or from openai 3.0 on httpx2
@@ -329,6 +344,25 @@ class Client:
         told = f"{self.endpoint}: {text}"
         key = self.endpoint.key
         return told.replace(key, "[key]") if len(key) >= 4 else told
+
+
+_IMPORT = threading.Lock()
+
+
+def _packages() -> tuple[Any, Any]:
+    """The packages openai and tenacity; never imported by two threads at a time."""
+    with _IMPORT:
+        import openai
+        import tenacity
+
+        return openai, tenacity
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:
+        return False
 
 
 def _words(text: str) -> str:

@@ -339,9 +339,13 @@ def load_judge(settings: Settings, rootdir: Path, budget: Budget | None = None) 
             "--bench-judge: expected off, openai:MODEL, py:MODULE:ATTR or replay:FILE, "
             f"got {spec!r}"
         )
+    client = Client(endpoint, price_of(settings, endpoint.model), "--bench-judge")
+    cache = _cache(settings.judge_cache, rootdir)
+    if cache is None or cache.empty:
+        client.warm_up()
     return LLMJudge(
-        Client(endpoint, price_of(settings, endpoint.model), "--bench-judge"),
-        cache=_cache(settings.judge_cache, rootdir),
+        client,
+        cache=cache,
         budget=budget,
         seed=settings.seed,
         single=settings.judge_votes == 1,

@@ -75,6 +75,7 @@ class ScriptedLLM:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or each answer waits for an acknowledgement
 
             def do_POST(self) -> None:
                 outer._serve(self)

@@ -427,7 +427,8 @@ def _write_submission(place: Path, *, composite: bool) -> None:
 
 
 def judge(place: Path, rounds: int) -> list[dict[str, object]]:
-    """A judge that takes half a second: what it adds to a run, against the least it could."""
+    """A run with a judge that takes half a second, against the run without and the least that so
+    many votes can take."""
     sys.path.append(str(Path(__file__).resolve().parents[1]))
     from scripted_llm import ScriptedLLM, verdict
 
@@ -461,8 +462,7 @@ def judge(place: Path, rounds: int) -> list[dict[str, object]]:
             if what == "cached":
                 found.append(ratio("120 votes out of the cache", with_judge, without, ""))
             else:
-                added = with_judge - without
-                found.append(ratio(f"120 votes of {what}", added, least, "<= 1.3"))
+                found.append(ratio(f"120 votes of {what}", with_judge, without + least, "<= 1.3"))
     return found
 
 
