@@ -679,28 +679,29 @@ def test_the_handed_attacks(
     shared_data: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox_module, "WALL_S", 3.0)
-    monkeypatch.setattr(sandbox_module, "WALL_PROCESSES_S", 6.0)
     monkeypatch.setenv("AB_SECRET", "1")
     # names of paths can be told apart, and calls that change modes say yes and do nothing
     harmless = {"stat_out", "chmod_out", "utime_out"}
     meant = {"many_files", "exec_sh", "write_tmp", "write_ws"}
+    endless = {"cpu_loop", "hang_at_import"}
     hits, ended = set(), set()
     for path in sorted((shared_data / "hostile/graders").glob("*.py")):
         code = path.read_text(encoding="utf-8").lstrip("\ufeff")
         if "from __future__" not in code:
             code += "\n_inner = grade\ndef grade(t, w): return _inner(t[0], w)\n"
+        # short for those that never end; others may be slow: filling memory takes its time
+        monkeypatch.setattr(sandbox_module, "WALL_S", 3.0 if path.stem in endless else 18.0)
         begin = time.monotonic()
         try:
             if values(box.grade(code, [victims.given], workspace)).get("hit"):
                 hits.add(path.stem)
         except GraderEnded:
             ended.add(path.stem)
-        assert time.monotonic() - begin < 20, path.stem
+        assert time.monotonic() - begin < 30, path.stem
 
     assert hits - harmless == meant
-    assert ended == {
-        *("cpu_loop", "hang_at_import", "exit_zero_os", "os_exit", "segv", "sysexit"),
+    assert ended == endless | {
+        *("exit_zero_os", "os_exit", "segv", "sysexit"),
         *("raise_baseexception", "raise_keyboardinterrupt", "thread_bomb", "write_result_fd"),
     }
     victims.check()
