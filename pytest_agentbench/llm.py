@@ -299,7 +299,8 @@ class Client:
             shown = one_line(json.dumps(data, default=str)[:400], 160)
             raise LLMError(self._told(f"its answer is no chat completion: {shown}"))
         calls = []
-        for number, call in enumerate(message.get("tool_calls") or (), 1):
+        asked = message.get("tool_calls")
+        for number, call in enumerate(asked if isinstance(asked, list) else (), 1):
             function = call.get("function") if isinstance(call, Mapping) else None
             if not isinstance(function, Mapping):
                 continue

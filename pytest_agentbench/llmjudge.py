@@ -270,7 +270,7 @@ def _cut(text: str, limit: int) -> str:
 # -- what the judge says --------------------------------------------------------------------------
 
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_WORD = re.compile(r"\b(pass|fail)", re.IGNORECASE)
+_WORD = re.compile(r"(?<![a-z])(pass|fail)", re.IGNORECASE)
 _BLOCK = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
 
 
@@ -299,7 +299,8 @@ def read_verdict(text: str) -> JudgeVerdict:
     if not isinstance(reason, str):
         raise Unclear(f"the judge's reason is no text: {shown!r}")
     for name in value.keys() - {"verdict", "reason"}:
-        if "verdict" in name.lower() or _WORD.search(f"{value[name]}"):
+        told = _WORD.search(f"{name} {value[name]}") or isinstance(value[name], bool)
+        if told or "verdict" in name.lower():
             raise Unclear(f"the judge's answer holds more than one verdict: {shown!r}")
     return JudgeVerdict(verdict == "PASS", reason)
 

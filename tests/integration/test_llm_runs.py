@@ -62,6 +62,8 @@ ANSWERS: list[tuple[Any, str]] = [
     ('{"verdict": "PASS", "verdict": "FAIL"}', "error"),
     ('{"verdict": "PASS", "final_verdict": "FAIL"}', "error"),
     ('{"verdict": "PASS", "overall": "fails"}', "error"),
+    ('{"verdict": "PASS", "passed": false}', "error"),
+    ('{"verdict": "PASS", "has_failed": "yes"}', "error"),
     ('{"verdict": "pass"}', "error"),
     ('{"verdict": true}', "error"),
     ('{"verdict": "PASS or FAIL"}', "error"),

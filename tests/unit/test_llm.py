@@ -225,6 +225,9 @@ def test_tool_calls_are_read() -> None:
     with ScriptedLLM(odd) as server:
         done = client(server).complete(ASK, timeout=10)
     assert [(c.id, c.name, c.arguments) for c in done.calls] == [("call_2", "c", '{"y": 2}')]
+    for wrong in (5, {"a": 1}, "text"):
+        with ScriptedLLM({"content": "fine", "tool_calls": wrong}) as server:
+            assert client(server).complete(ASK, timeout=10).calls == ()
 
 
 # -- endpoints ------------------------------------------------------------------------------------
