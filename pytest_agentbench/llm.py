@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_agentbench.endpoints import Endpoint
@@ -332,14 +332,7 @@ class Client:
             requests=1,
         )
         cost = self._price.of(usage) if self._price is not None else given.get("cost")
-        if not is_amount(cost):
-            return usage
-        return Usage(
-            **{
-                **{name: getattr(usage, name) for name in usage.__slots__},
-                "cost_usd": float(cost),
-            }
-        )
+        return replace(usage, cost_usd=float(cost)) if is_amount(cost) else usage
 
     def _told(self, text: str) -> str:
         told = f"{self.endpoint}: {text}"

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import AgentRun, AgentTask
 from pytest_agentbench.sandbox import Sandbox
+from pytest_agentbench.settings import Settings
 from pytest_agentbench.text import did_you_mean
 from pytest_agentbench.transcripts import Transcript, assistant, tool_call
 from pytest_agentbench.workspace import Workspace, read_regular
@@ -74,6 +75,15 @@ class Agent(ABC):
     calibrates: bool | None = None
     #: Whether it books its requests' cost itself, as they are made.
     books: bool = False
+
+    def configure(self, settings: Settings) -> None:  # noqa: B027
+        """Take what the options say; called once, before the first trial.
+
+        Raises
+        ------
+        ConfigError
+            What they say cannot be done.
+        """
 
     def close(self) -> None:  # noqa: B027  (nothing is right)
         """Give back what it holds; called when this process runs no more trials."""

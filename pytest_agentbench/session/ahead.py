@@ -1,7 +1,7 @@
 """Running the next trials while the judge thinks about this one.
 
 Items are set up and reported one after the other, in pytest's order, whatever happens here: a trial
-that was begun ahead only waits for its turn.  What might not be run is not begun.
+that was begun ahead only waits for its turn.  What a marker may keep from running is not begun.
 """
 
 from __future__ import annotations

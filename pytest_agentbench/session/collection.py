@@ -52,9 +52,7 @@ def close(config: pytest.Config) -> None:
     run = existing_run(config)
     if run is not None:
         ahead_of(config).close()
-        run.resources.close()
-        for agent in run.agents.values():
-            agent.close()
+        run.close()
         if not hasattr(config, "workerinput"):
             for shared in filter(None, (run.plan.spool, run.resources.base)):
                 remove_tree(shared)  # what a worker that died had no time to remove is in there

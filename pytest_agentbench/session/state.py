@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_agentbench.agents import Agent, resolve
-from pytest_agentbench.agents.openai import OpenAIAgent
 from pytest_agentbench.errors import ConfigError
 from pytest_agentbench.model import TrialRecord
 from pytest_agentbench.plan import Loaded, Plan, TrialId
@@ -59,6 +59,9 @@ class BenchRun:
     #: What the sandbox of graders is worth here; ``None`` where no benchmark needs it.
     isolation: Isolation | None = None
     agents: dict[str, Agent] = field(default_factory=dict)
+    #: What the fixture ``bench_agent`` gave.
+    _given: dict[str | int, Agent] = field(default_factory=dict)
+    _configured_agents: list[Agent] = field(default_factory=list)
     _marked: set[str] = field(default_factory=set)
 
     @property
@@ -78,13 +81,31 @@ class BenchRun:
             return
         for spec in self.settings.agents:
             given = self.config.hook.pytest_agentbench_agent(config=self.config, spec=spec)
-            agent = resolve(spec if given is None else given)
-            if isinstance(agent, OpenAIAgent):
-                agent.configure(self.settings)
+            agent = self._configured(resolve(spec if given is None else given))
             base, number = agent.name, 2
             while agent.name in self.agents:
                 agent.name, number = f"{base}{number}", number + 1
             self.agents[agent.name] = agent
+
+    def agent_of(self, given: Any) -> Agent:
+        """The agent that *given* is, names or wraps; set up once by the options."""
+        if not isinstance(given, str | Agent):
+            return resolve(given)
+        key = given if isinstance(given, str) else id(given)
+        if key not in self._given:
+            self._given[key] = self._configured(resolve(given))
+        return self._given[key]
+
+    def _configured(self, agent: Agent) -> Agent:
+        agent.configure(self.settings)
+        self._configured_agents.append(agent)
+        return agent
+
+    def close(self) -> None:
+        """End what trials share."""
+        self.resources.close()
+        for agent in self._configured_agents:
+            agent.close()
 
     def load(self, name: str) -> Loaded:
         """The benchmark *name*, with its tasks' tags registered as markers."""

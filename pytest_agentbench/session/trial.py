@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_agentbench.agents import Agent, resolve
+from pytest_agentbench.agents import Agent
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.evidence import failure_text
 from pytest_agentbench.model import TrialRecord
@@ -167,7 +167,7 @@ def _agent(item: pytest.Item, request: pytest.FixtureRequest) -> Agent:
     run.load_agents()
     if run.settings.agent_given or given is next(iter(run.agents.values())):
         return run.agents[item.stash[TRIAL].agent]
-    return resolve(given)
+    return run.agent_of(given)
 
 
 def launch_options(request: pytest.FixtureRequest) -> dict[str, Any]:

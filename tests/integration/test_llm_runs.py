@@ -691,6 +691,23 @@ def grade(transcript, workspace):
     assert "root:" not in told[10]
 
 
+def test_options_reach_an_agent_that_the_fixture_names(
+    bench: Bench, pytester: pytest.Pytester, rows: Rows
+) -> None:
+    with ScriptedLLM(calls(("no_such_tool", {}))) as server:
+        pytester.makeconftest(f"""
+            import pytest
+
+            @pytest.fixture(scope="session")
+            def bench_agent():
+                return "openai:gpt-x@{server.url}"
+        """)
+        run = bench("--bench=genui", rows("hello", "hello"), "--bench-agent-max-steps=3")
+        assert len(server.requests) == 6
+    assert run.verdicts == {"t1/1": "fail", "t2/1": "fail"}
+    assert all("after 3 requests" in record.reason for record in run.records)
+
+
 @pytest.mark.parametrize(
     ("script", "options", "verdict_", "told"),
     [
