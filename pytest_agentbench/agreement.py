@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_agentbench.model import TrialRecord
-from pytest_agentbench.text import count, one_line, shorten
+from pytest_agentbench.text import WIDTH, count, one_line, shorten
 
 __all__ = ["Agreement", "Disagreement", "agreement", "agreement_lines", "verdict"]
-
-WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,11 @@ class _Switch:
         return self.reporter
 
     def pytest_report_header(self) -> list[str]:
-        return self.reporter.header() if self.reporter is not None else []
+        if self.reporter is None:
+            return []
+        from pytest_agentbench.session.about import header
+
+        return header(self.reporter.run)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> None:

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 
-from pytest_agentbench.browser import LIBRARIES, find_executable
-from pytest_agentbench.endpoints import judge_endpoint
 from pytest_agentbench.errors import AgentBenchError, GradeFailed
 from pytest_agentbench.model import TrialRecord, plain
 from pytest_agentbench.report.boards import Board, write_board
 from pytest_agentbench.report.judge import JudgeReport
 from pytest_agentbench.report.junit import suite_properties
 from pytest_agentbench.report.terminal import brief_line, summary_lines
-from pytest_agentbench.runlog import RunLog, versions
+from pytest_agentbench.runlog import RunLog
+from pytest_agentbench.session.about import run_facts
 from pytest_agentbench.session.collection import TrialItem
 from pytest_agentbench.session.own_tests import expected, expected_by_nodeid, read_own_tests
 from pytest_agentbench.session.state import RECORD, BenchRun, bench_run, usage_error
 from pytest_agentbench.session.trial import told
 from pytest_agentbench.summary import Expected, SuiteSummary, summarize
-from pytest_agentbench.text import count, one_line, shorten
+from pytest_agentbench.text import one_line
 
 __all__ = ["Reporter", "attach"]
-
-WIDTH = 80
 
 
 def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
@@ -99,44 +95,6 @@ class Reporter:
 
     # -- before ---------------------------------------------------------------------------------
 
-    def header(self) -> list[str]:
-        """Lines for pytest's header."""
-        run, lines = self.run, []
-        for name, loaded in run.plan.loaded.items():
-            data = f"{loaded.dataset.source}@{loaded.dataset.fingerprint[:12]}"
-            tasks = f"{count(len(loaded.tasks), 'task')} x {count(run.settings.trials, 'trial')}"
-            lines.append(f"agentbench: {name}: {_tail(data, WIDTH - 40)}, {tasks}")
-            for key, value in loaded.benchmark.facts().items():
-                start = f"agentbench: {name}: {key} "
-                lines.append(start + _tail(value, WIDTH - len(start)))
-        agents = ", ".join(run.agent_names)
-        default = "" if run.settings.agent_given else " (or the fixture bench_agent)"
-        lines.append(
-            shorten(f"agentbench: agent {agents}{default}, judge {run.settings.judge}", WIDTH)
-        )
-        lines += self._judge_lines()
-        if any(loaded.benchmark.browses for loaded in run.plan.loaded.values()):
-            executable = find_executable()
-            browser = str(executable).rpartition("/")[2] if executable else "none on PATH"
-            lines.append(f"agentbench: browser Playwright's own if installed, else {browser}")
-        if run.isolation is not None:
-            lines.append(f"agentbench: sandbox {run.isolation}")
-        return lines
-
-    def _judge_lines(self) -> Iterator[str]:
-        """Where a model that judges is reached, how often it is asked, what agents do not get."""
-        run = self.run
-        endpoint = judge_endpoint(run.settings.judge, run.settings.judge_base_url)
-        if endpoint is None:
-            return
-        votes = count(run.settings.judge_votes, "vote")
-        cache = "off" if run.settings.judge_cache == "off" else "on"
-        start = f"agentbench: judge at {endpoint.base_url}"
-        yield shorten(f"{start}, {votes} a rubric, cache {cache}", WIDTH)
-        if run.resources.withheld:
-            names = ", ".join(sorted(run.resources.withheld))
-            yield shorten(f"agentbench: kept from agents, since the judge's key: {names}", WIDTH)
-
     def collected(self, items: Sequence[pytest.Item]) -> None:
         """Note which trials were selected (without xdist, or by a worker's own items)."""
         for item in items:
@@ -167,7 +125,7 @@ class Reporter:
             names = {trial.benchmark for trial in self.expected.values()}
             self._guarded("the sandbox", lambda: self.run.check_sandbox(names))
             with usage_error():
-                self.log.start(self._run_json(complete=False))
+                self.log.start({**self._about(), "complete": False})
 
     # -- meanwhile ------------------------------------------------------------------------------
 
@@ -263,7 +221,7 @@ class Reporter:
         if self._started:
             whole = len(self.records) == len(self.expected)
             try:
-                self.log.close(self._run_json(complete=whole), self._summary_json())
+                self.log.close({**self._about(), "complete": whole}, self._summary_json())
             except OSError as error:
                 self.trouble = self.trouble or f"the run directory is not whole: {error}"
             for board in self.boards:
@@ -377,37 +335,9 @@ class Reporter:
 
     # -- files ----------------------------------------------------------------------------------
 
-    def _run_json(self, *, complete: bool) -> dict[str, Any]:
-        run = self.run
-        return {
-            "schema": 1,
-            "run_id": run.run_id,
-            "complete": complete,
-            "started_at": datetime.fromtimestamp(self._begin, UTC).isoformat(timespec="seconds"),
-            "duration_s": round(time.time() - self._begin, 3),
-            "command": list(self.config.invocation_params.args),
-            "options": asdict(run.settings),
-            "agents": list(run.agent_names),
-            "judge": run.settings.judge,
-            "isolation": None
-            if run.isolation is None
-            else {**asdict(run.isolation), "full": run.isolation.full},
-            "datasets": {
-                name: {
-                    "source": loaded.dataset.source,
-                    "fingerprint": loaded.dataset.fingerprint,
-                    "rows": len(loaded.dataset.rows),
-                    "facts": dict(loaded.benchmark.facts()),
-                    "row_sha256": [row.sha256 for row in loaded.dataset.rows],
-                }
-                for name, loaded in run.plan.loaded.items()
-            },
-            "provided_libraries": sorted({*LIBRARIES, *(h for h, _ in run.settings.libraries)}),
-            "versions": versions(),
-            "git_commit": _git_commit(self.config),
-            "expected": len(self.expected),
-            "reported": len(self.records),
-        }
+    def _about(self) -> dict[str, Any]:
+        counts = {"expected": len(self.expected), "reported": len(self.records)}
+        return {**run_facts(self.run, self._begin), **counts}
 
     def _summary_json(self) -> dict[str, Any]:
         return {
@@ -470,22 +400,3 @@ def _relative(config: pytest.Config, path: Any) -> str:
         return str(path.relative_to(config.invocation_params.dir))
     except ValueError:
         return str(path)
-
-
-def _tail(text: str, width: int) -> str:
-    return text if len(text) <= width else "…" + text[-(width - 1) :]
-
-
-def _git_commit(config: pytest.Config) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=config.rootpath,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 
 __all__ = [
+    "WIDTH",
     "clean",
     "did_you_mean",
     "file_name",
@@ -20,6 +21,8 @@ __all__ = [
     "tag",
 ]
 
+#: Columns of a terminal that lines are made for.
+WIDTH = 80
 #: Longest directory name or node id part that is made from a task id.
 MAX_SLUG = 80
 

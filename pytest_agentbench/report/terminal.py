@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_agentbench.summary import Metric, SuiteSummary
-from pytest_agentbench.text import count, one_line, shorten
+from pytest_agentbench.text import WIDTH, count, one_line, shorten
 
 __all__ = ["brief_line", "number", "summary_lines"]
 
-WIDTH = 80
 _USAGE = ("input_tokens", "output_tokens", "cost_usd", "requests")
 
 
